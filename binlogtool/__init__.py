@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         verify_fleet,
         write_repaired_copy,
     )
-    from binlogtool.core.follow import LogFollower
+    from binlogtool.core.follow_growing_logs import LogFollower
     from binlogtool.core.record_and_selection_types import FileFinding, Record, RecordBlock, Selection
     from binlogtool.export.manifest import Manifest
     from binlogtool.export.public_log_class import Log
@@ -134,7 +134,7 @@ _LAZY_EXPORTS = {
     "plan_finish", "plan_truncate", "plan_undo", "prepare_sql_script", "progress_listener", "read_hints",
     "render_diagnosis", "render_report", "replay", "replay_as_json", "resolve_backend", "undo", "verify",
     "verify_fleet", "write_repaired_copy",),
-    "binlogtool.core.follow": ("LogFollower",),
+    "binlogtool.core.follow_growing_logs": ("LogFollower",),
     "binlogtool.core.record_and_selection_types": ("FileFinding", "Record", "RecordBlock", "Selection",),
     "binlogtool.export.manifest": ("Manifest",),
     "binlogtool.export.read_rows_as_arrow": ("LogRows",),

@@ -21,7 +21,7 @@ from binlogtool.limits import Limits
 if TYPE_CHECKING:
     from binlogtool.annotation.annotate_file import LogAnnotation
     from binlogtool.annotation.compare_logs import LogComparison
-    from binlogtool.core.follow import LogFollower
+    from binlogtool.core.follow_growing_logs import LogFollower
     from binlogtool.core.open_log import LogReader
     from binlogtool.core.record_and_selection_types import ReadOptionArguments, Selection
     from binlogtool.core.report_progress import ProgressListener
@@ -130,7 +130,7 @@ def follow(
         raw: also return the raw bytes of each record.
         read_options: as for `open`; `limits.timeout` is ignored.
     """
-    from binlogtool.core.follow import LogFollower
+    from binlogtool.core.follow_growing_logs import LogFollower
     from binlogtool.core.record_and_selection_types import ReadOptions, Selection
 
     return LogFollower(
@@ -207,14 +207,16 @@ def verify_fleet(
         UsageError, MissingExtraError.
         InputOutputError: Spark cannot start, or failed.
     """
-    from binlogtool.export.spark_settings import describe_work
+    from binlogtool.export.spark_settings import format_spark_job_name
     from binlogtool.format_api.format import Hints
     from binlogtool.spark.verify_and_replay_jobs import SparkJobRunner
     from binlogtool.spark.verify_and_replay_jobs import verify_on_spark as verify_all
     from binlogtool.verification.verify_logs import LogVerifyOptions
 
     path_names, format_name = _to_path_list(paths), options.pop("format", "auto")
-    fleet = SparkJobRunner(master, options.pop("session", None), on_step, work=describe_work("verify", path_names))
+    fleet = SparkJobRunner(
+        master, options.pop("session", None), on_step, work=format_spark_job_name("verify", path_names)
+    )
     hints = options.pop("hints", None) or Hints()
     return verify_all(path_names, format_name, LogVerifyOptions(**options, hints=hints, causes=True), fleet)
 
@@ -247,7 +249,7 @@ def replay(
     """
     from binlogtool.format_api.format import Hints
     from binlogtool.prediction.predict_replay import replay_paths
-    from binlogtool.prediction.replay_options import ReplayOptions, check_version_is_used
+    from binlogtool.prediction.replay_options import ReplayOptions, refuse_unused_server_version
 
     arguments: dict[str, Any] = {**options, "hints": options.get("hints") or Hints()}
     format_name, start_position = arguments.pop("format", "auto"), arguments.get("against")
@@ -256,17 +258,19 @@ def replay(
     )
     if master is None and session is None:
         results = replay_paths(_to_path_list(paths), format_name, replay_options, on_decision)
-        check_version_is_used(replay_options.server_version, (one.format for one in results))
+        refuse_unused_server_version(replay_options.server_version, (one.format for one in results))
         return results
     if on_decision is not None:
         raise UsageError("single decisions cannot be reported from Spark; leave out master and session")
-    from binlogtool.export.spark_settings import describe_work
+    from binlogtool.export.spark_settings import format_spark_job_name
     from binlogtool.spark.verify_and_replay_jobs import SparkJobRunner, replay_on_spark
 
     path_names = _to_path_list(paths)
     timeout = replay_options.limits.timeout
     deadline = None if timeout is None else time.monotonic() + timeout
-    fleet = SparkJobRunner(master or "", session, on_step, deadline, work=describe_work("replay-dry-run", path_names))
+    fleet = SparkJobRunner(
+        master or "", session, on_step, deadline, work=format_spark_job_name("replay-dry-run", path_names)
+    )
     return replay_on_spark(path_names, format_name, replay_options, fleet)
 
 
@@ -293,7 +297,7 @@ def diagnose(
     """
     from binlogtool.core.record_and_selection_types import ReadOptions
     from binlogtool.format_api.format import Hints
-    from binlogtool.prediction.replay_options import ReplayOptions, check_version_is_used
+    from binlogtool.prediction.replay_options import ReplayOptions, refuse_unused_server_version
     from binlogtool.repair.diagnose_startup import diagnose_paths
 
     options = ReadOptions(**read_options)
@@ -302,7 +306,7 @@ def diagnose(
         limits=options.limits, backend=options.backend, hints=hints, digest=False, server_version=server_version
     )
     diagnoses = diagnose_paths(_to_path_list(paths), options.format, replay_options, live=live)
-    check_version_is_used(server_version, (file.format for log in diagnoses.logs for file in log.report.files))
+    refuse_unused_server_version(server_version, (file.format for log in diagnoses.logs for file in log.report.files))
     return diagnoses
 
 
@@ -355,7 +359,7 @@ def prepare_sql_script(selection: Selection, **options: Any) -> tuple[Selection,
     """
     from binlogtool.export import sql_script_output
 
-    return sql_script_output.script_selection(selection), sql_script_output.build_wording(
+    return sql_script_output.script_selection(selection), sql_script_output.build_script_options(
         "sql", selection, sql_script_output.ScriptRequest(**options)
     )
 
@@ -443,10 +447,10 @@ def load_plan(plan_file: Path, paths: Iterable[Path] = (), **read_options: Unpac
         RefusedError: the log differs from the plan.
     """
     from binlogtool.core.record_and_selection_types import ReadOptions
-    from binlogtool.repair.apply_plan_or_salvage import read_saved_plan, recreate_plan
+    from binlogtool.repair.apply_plan_or_salvage import read_saved_plan_json, recreate_plan
 
     path_names = tuple(fspath(one) for one in paths)
-    return recreate_plan(read_saved_plan(plan_file), path_names, ReadOptions(**read_options))
+    return recreate_plan(read_saved_plan_json(plan_file), path_names, ReadOptions(**read_options))
 
 
 def apply_plan(
@@ -474,7 +478,7 @@ def apply_plan(
     """
     from binlogtool.repair.apply_plan_or_salvage import apply_plan as apply
 
-    return apply(plan, undo_dir=undo_dir, backup=backup, network=network, **read_options)
+    return apply(plan, undo_dir=undo_dir, backup=backup, allow_network=network, **read_options)
 
 
 def write_repaired_copy(plan: RepairPlan, output: Path, **read_options: Unpack[ReadOptionArguments]) -> RepairResult:
@@ -484,9 +488,9 @@ def write_repaired_copy(plan: RepairPlan, output: Path, **read_options: Unpack[R
         RefusedError, InputOutputError: nothing was written.
     """
     from binlogtool.core.record_and_selection_types import ReadOptions
-    from binlogtool.repair.apply_plan_or_salvage import write_copy
+    from binlogtool.repair.apply_plan_or_salvage import write_result_to_new_file
 
-    return write_copy(plan, output, ReadOptions(**read_options))
+    return write_result_to_new_file(plan, output, ReadOptions(**read_options))
 
 
 def finish_repair(path: Path) -> RepairResult | None:

@@ -70,14 +70,14 @@ def name_os_errors(path: object, what: str = "", *, by_file: bool = False) -> It
         raise InputOutputError(f"{name}: {reason}") from error
 
 
-def suggest_names(name: str, known: Iterable[str], max_count: int = 3) -> str:
+def format_name_suggestions(name: str, known_names: Iterable[str], max_count: int = 3) -> str:
     """Return the known names that begin with `name` or are most like it, as the end of a message; "" if none.
 
     Where none is like it as a whole, names whose first word is: `msql` and `mysql-binlog`.
     """
     from difflib import get_close_matches
 
-    names_by_casefold = {one.casefold(): one for one in sorted(known, reverse=True)}
+    names_by_casefold = {one.casefold(): one for one in sorted(known_names, reverse=True)}
     wanted = name.casefold()
     longer = sorted(one for one in names_by_casefold if wanted and one.startswith(wanted))
     found = dict.fromkeys([*longer, *get_close_matches(wanted, names_by_casefold, max_count)])
@@ -98,5 +98,5 @@ def join_names(names: Iterable[str], max_count: int = 8) -> str:
 def unknown_name_error(noun: str, name: str, known: Iterable[str]) -> UsageError:
     """Return the error for a name that does not exist; it lists similar names, otherwise all names."""
     names = tuple(known)
-    suggestion = suggest_names(name, names) or f"; known: {', '.join(names)}"
+    suggestion = format_name_suggestions(name, names) or f"; known: {', '.join(names)}"
     return UsageError(f"there is no {noun} {name!r}{suggestion}")

@@ -45,7 +45,7 @@ class Finding(msgspec.Struct, frozen=True):
     record: int | None = None
     facts: Mapping[str, Any] = msgspec.field(default_factory=lambda: MappingProxyType({}))
 
-    def with_severity(self, severity: Severity) -> Finding:
+    def copy_with_severity(self, severity: Severity) -> Finding:
         """Return the same finding with another severity."""
         return replace(self, severity=severity)
 
@@ -472,7 +472,7 @@ def make_finding(
     return Finding(id, effective_severity, offset, length, message, record, MappingProxyType(facts))
 
 
-class FindingCollector:
+class CappedFindings:
     """Collector of findings; findings beyond the cap of their id are only counted, and the count is reported."""
 
     def __init__(self, cap: int) -> None:
@@ -480,7 +480,7 @@ class FindingCollector:
         self._findings: list[Finding] = []
         self._counts: Counter[str] = Counter()
 
-    def add(self, findings: Iterable[Finding]) -> None:
+    def add_findings(self, findings: Iterable[Finding]) -> None:
         """Add findings, up to the cap for each id."""
         for item in findings:
             self._counts[item.id] += 1

@@ -95,7 +95,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """`M_TRIM_THRESHOLD`, `M_MMAP_THRESHOLD` (mallopt(3))."""
 
 _soft_limits_before: list[int] = []
-"""The soft limits from before each `set_ceiling`, the oldest first."""
+"""The soft limits from before each `set_memory_ceiling`, the oldest first."""
 
 RESERVE_BYTES = 8 * MIB
 """Bytes between the ceiling and the limit of the system. Libraries that do not check their allocations use less than
@@ -125,8 +125,8 @@ class MemoryCeiling:
         base: bytes that are not counted (memory of libraries).
         resident: count resident pages instead of all private writable memory; libraries that map much memory and use
             little of it (Arrow, Java) need this.
-        deferred: checks are postponed, see `defer_checks`.
-        requested: the argument of `set_ceiling`; 0 = it was not called.
+        deferred: checks are postponed, see `defer_memory_checks`.
+        requested: the argument of `set_memory_ceiling`; 0 = it was not called.
     """
 
     def __init__(self) -> None:
@@ -144,12 +144,12 @@ class MemoryCeiling:
         except (OSError, IndexError, ValueError):
             return 0
 
-    def check(self, _signal_number: int, _frame: FrameType | None) -> None:
+    def raise_if_ceiling_exceeded(self, _signal_number: int, _frame: FrameType | None) -> None:
         """Raise `MemoryError` while there is still memory to unwind the stack (a signal handler)."""
         if self._checks_to_skip or self.deferred:
             self._checks_to_skip = max(self._checks_to_skip - 1, 0)
         elif self.limit and (used := self.used_bytes()) > self.limit:
-            if self.resident and _release_freed_memory(self.used_bytes) <= self.limit:
+            if self.resident and _release_freed_memory_and_measure(self.used_bytes) <= self.limit:
                 self._checks_to_skip = _CHECKS_SKIPPED_AFTER_RELEASE
                 return
             self._checks_to_skip = _CHECKS_SKIPPED_AFTER_REFUSAL
@@ -165,7 +165,7 @@ class MemoryCeiling:
 _ceiling = MemoryCeiling()
 
 
-def set_ceiling(max_memory: int) -> None:
+def set_memory_ceiling(max_memory: int) -> None:
     """Limit this process to `max_memory` bytes beside the program itself; an existing lower limit stays.
 
     Beyond it the work ends with `MemoryError`. A little above, the system itself refuses memory, which not every
@@ -177,11 +177,12 @@ def set_ceiling(max_memory: int) -> None:
     limits = [bound for bound in (_soft_limits_before[0], hard) if bound != resource.RLIM_INFINITY]
     limit = min([max_memory + PROGRAM_BYTES + RESERVE_BYTES, *limits])
     resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
-    _start_checks(limit - RESERVE_BYTES, resident=False)
+    _start_memory_checks(limit - RESERVE_BYTES, resident=False)
 
 
-def set_resident_ceiling() -> None:
-    """Restore the ceiling after `lift_ceiling`, now counting resident pages beyond what libraries had taken at first.
+def restore_ceiling_of_resident_memory() -> None:
+    """Restore the ceiling after `lift_memory_ceiling`, now counting resident pages beyond what libraries had taken at
+    first.
 
     Does nothing if there was no ceiling.
     """
@@ -189,10 +190,10 @@ def set_resident_ceiling() -> None:
         if not _ceiling.resident:
             _ceiling.resident, _ceiling.base = True, 0
             _ceiling.base = _ceiling.used_bytes()
-        _start_checks(_ceiling.requested + PROGRAM_BYTES, resident=True, base=_ceiling.base)
+        _start_memory_checks(_ceiling.requested + PROGRAM_BYTES, resident=True, base=_ceiling.base)
 
 
-def _release_freed_memory(used_bytes: Callable[[], int]) -> int:
+def _release_freed_memory_and_measure(used_bytes: Callable[[], int]) -> int:
     """Return freed memory of the allocators to the system; return the bytes in use afterwards."""
     import ctypes
 
@@ -205,12 +206,12 @@ def _release_freed_memory(used_bytes: Callable[[], int]) -> int:
     return used_bytes()
 
 
-def _start_checks(limit: int, *, resident: bool, base: int = 0) -> None:
+def _start_memory_checks(max_bytes: int, *, resident: bool, base: int = 0) -> None:
     """Check the memory of this process every few milliseconds of CPU time."""
-    _ceiling.limit, _ceiling.resident, _ceiling.base = max(limit, 1), resident, base
+    _ceiling.limit, _ceiling.resident, _ceiling.base = max(max_bytes, 1), resident, base
     sys.unraisablehook = _ignore_memory_error
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGPROF, _ceiling.check)
+        signal.signal(signal.SIGPROF, _ceiling.raise_if_ceiling_exceeded)
         signal.setitimer(signal.ITIMER_PROF, _CHECK_INTERVAL_S, _CHECK_INTERVAL_S)
         atexit.register(
             signal.setitimer, signal.ITIMER_PROF, 0
@@ -228,14 +229,14 @@ def available_bytes() -> int:
     return _ceiling.limit - _ceiling.used_bytes() if _ceiling.limit else sys.maxsize
 
 
-def require_bytes(size: int) -> None:
+def require_free_memory(size: int) -> None:
     """Check that `size` bytes are available, before a library that does not check allocates them.
 
     Raises:
         MemoryError: they are not available.
     """
     if size > available_bytes() and not (
-        _ceiling.resident and size <= _ceiling.limit - _release_freed_memory(_ceiling.used_bytes)
+        _ceiling.resident and size <= _ceiling.limit - _release_freed_memory_and_measure(_ceiling.used_bytes)
     ):
         raise MemoryError(f"{size:,} bytes of memory are needed at once")
 
@@ -247,11 +248,11 @@ def require_value_bytes(size: int) -> None:
         MemoryError: it does not fit.
     """
     if size > LONG_VALUE_BYTES:
-        require_bytes(size)
+        require_free_memory(size)
 
 
 @contextmanager
-def defer_checks() -> Iterator[None]:
+def defer_memory_checks() -> Iterator[None]:
     """Postpone memory checks for library calls that abort the process when an exception is raised inside them.
 
     Raises:
@@ -262,7 +263,7 @@ def defer_checks() -> Iterator[None]:
         yield
     finally:
         _ceiling.deferred = False
-    require_bytes(0)
+    require_free_memory(0)
 
 
 def require_json_memory(text: bytes) -> None:
@@ -278,8 +279,8 @@ def require_json_memory(text: bytes) -> None:
             raise MemoryError(f"{len(text):,} bytes of JSON do not fit into memory when decoded")
 
 
-def lift_ceiling() -> None:
-    """Restore the limits from before `set_ceiling`, for programs with their own limits, such as Java."""
+def lift_memory_ceiling() -> None:
+    """Restore the limits from before `set_memory_ceiling`, for programs with their own limits, such as Java."""
     if _ceiling.limit and threading.current_thread() is threading.main_thread():
         signal.setitimer(signal.ITIMER_PROF, 0)
     _ceiling.limit = 0
@@ -301,23 +302,23 @@ def create_worker_pool(count: int, libraries: Sequence[str] = ()) -> ProcessPool
     from multiprocessing import get_context
 
     arguments = list(_soft_limits_before), _ceiling.requested, libraries
-    return ProcessPoolExecutor(count, get_context("spawn"), _inherit_ceiling, arguments)
+    return ProcessPoolExecutor(count, get_context("spawn"), _inherit_memory_ceiling, arguments)
 
 
-def _inherit_ceiling(limits: list[int], requested: int = 0, libraries: Sequence[str] = ()) -> None:
+def _inherit_memory_ceiling(soft_limits: list[int], requested_bytes: int = 0, libraries: Sequence[str] = ()) -> None:
     """Adopt the ceiling of the parent process, so that it can be lifted here too.
 
     Args:
-        limits: soft limits from before the ceiling; empty if the parent has lifted it.
-        requested: the argument of the parent's `set_ceiling`.
+        soft_limits: soft limits from before the ceiling; empty if the parent has lifted it.
+        requested_bytes: the argument of the parent's `set_memory_ceiling`.
         libraries: modules whose memory is not counted.
     """
     for name in libraries:
         importlib.import_module(name)
-    _soft_limits_before[:], _ceiling.requested = limits, requested
-    set_resident_ceiling()
-    if limits:
-        _start_checks(resource.getrlimit(resource.RLIMIT_DATA)[0] - RESERVE_BYTES, resident=False)
+    _soft_limits_before[:], _ceiling.requested = soft_limits, requested_bytes
+    restore_ceiling_of_resident_memory()
+    if soft_limits:
+        _start_memory_checks(resource.getrlimit(resource.RLIMIT_DATA)[0] - RESERVE_BYTES, resident=False)
 
 
 def relax_gc() -> None:
@@ -336,7 +337,7 @@ def relax_gc_temporarily() -> Iterator[None]:
         gc.set_threshold(*old_thresholds)
 
 
-class PerFileCollector:
+class PerFileGarbageCollector:
     """Run the garbage collector every 256 files, for work on very many files that leaves reference cycles."""
 
     _FILES_PER_COLLECTION = 256

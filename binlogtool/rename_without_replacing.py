@@ -44,7 +44,7 @@ def _try_rename_exclusively(source: bytes, target: bytes) -> bool:
     raise OSError(error_number, os.strerror(error_number), os.fsdecode(target))
 
 
-def sync_path(path: str | os.PathLike[str]) -> None:
+def fsync_path(path: str | os.PathLike[str]) -> None:
     """Wait until a file or directory is on the disk."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

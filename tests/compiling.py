@@ -12,7 +12,7 @@ import pytest
 
 from binlogtool.format_api.layout import Kernel
 from binlogtool.native_build.build import NoCompilerError, compile_library, find_compiler
-from binlogtool.native_build.collect_kernels import add_walk
+from binlogtool.native_build.collect_kernels import add_walk_of_schema
 from binlogtool.schema.backends import NativeBackend
 from binlogtool.schema.c_codegen import CLibrarySource
 from binlogtool.schema.frame_scan_loop import Scanner
@@ -45,7 +45,7 @@ def _empty() -> NativeLibrary:
 
 @cache
 def _of_walk(schema: Any, columns: tuple[str, ...]) -> NativeLibrary:
-    return _library("walk", lambda unit: add_walk(unit, schema, columns))
+    return _library("walk", lambda unit: add_walk_of_schema(unit, schema, columns))
 
 
 @cache

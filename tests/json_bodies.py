@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from binlogtool.format_api.schema_fields import BodySchema
-from binlogtool.schema.backends import compile_generated
+from binlogtool.schema.backends import compile_generated_function
 from binlogtool.schema.json_body_codegen import generate_json_body
 from binlogtool.schema.schema_operations import U64
 
@@ -23,7 +23,7 @@ class Guarded(bytearray):
 @cache
 def json_writer(shown: BodySchema) -> Any:
     """The function of `schema.json_body_codegen`."""
-    written = compile_generated(lambda kernels: _rename_function(*generate_json_body(shown, kernels)), "write")
+    written = compile_generated_function(lambda kernels: _rename_function(*generate_json_body(shown, kernels)), "write")
     space = written.__globals__
     for table in [one for one in space if one.startswith("TABLE_")]:
         space[table] = b"".join((word & U64).to_bytes(8, "little") for word in space[table])

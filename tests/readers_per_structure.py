@@ -16,24 +16,28 @@ from tests.package_figures.kernels import count_kernels, list_hand_readers
 from tests.package_figures.modules import ROOT, Code, checkout
 
 STRUCTURES = {
-    "common header of events": "append_group_events compute_in_use_crc_change find_event_form walk_group_events",
-    "QUERY": "find_query_request find_query_text find_text_request is_readable_query write_query_session "
+    "common header of events": "append_group_event_columns compute_in_use_crc_change detect_checksum_form "
+        "count_events_and_find_xid",
+    "QUERY": "find_query_session_request find_query_text find_statement_session_request is_readable_query "
+        "write_session_before_query "
         "write_statement_and_variables",
-    "INTVAR, RAND, XID": "track_xid_if_expected is_supported_variable scan_commit_records",
+    "INTVAR, RAND, XID": "track_xid_if_expected is_supported_variable_event write_and_count_commit_numbers",
     "GTID of MySQL":
-        "track_mysql_gtid_if_expected has_version load_commit_time write_mysql_gtid read_transaction_length "
-        "try_set_gtid_owner",
-    "GTID of MariaDB": "track_mariadb_gtid_if_expected is_plain_gtid write_mariadb_gtid",
-    "TABLE_MAP": "find_map_number track_table_map_if_unchanged",
+        "track_mysql_gtid_if_expected has_version load_commit_time write_mysql_gtid_event read_transaction_length "
+        "try_set_transaction_gtid",
+    "GTID of MariaDB": "track_mariadb_gtid_if_expected is_plain_gtid write_mariadb_gtid_event",
+    "TABLE_MAP": "find_table_map_number track_table_map_if_unchanged",
     "head of ROWS":
-        "find_bitmaps find_statement_end track_rows_event_if_valid contains_table_id write_event_statements "
+        "find_bitmaps find_last_event_of_statement track_rows_event_if_valid is_table_id_of_statement "
+        "write_rows_as_statements "
         "write_json_rows_event",
-    "compressed block": "find_blocks load_block_head",
+    "compressed block": "find_compressed_blocks load_compressed_block_head",
     "status variables": "find_client_collation write_json_collations write_number_member write_set_of_variable_event",
-    "transaction of Manticore": "classify_transactions read_body skip_ordered_transactions",
-    "update of Manticore": "get_value_width write_json_documents write_json_list write_json_value",
-    "chunk of InnoDB's binary log": "walk_pages",
-    "record of eblob": "classify_batch write_json_control_flags write_footer_members",
+    "transaction of Manticore": "write_transaction_kinds read_v2_to_v14_body_columns skip_ordered_v15_transactions",
+    "update of Manticore": "get_value_size_in_dwords write_json_updated_documents write_json_integer_list "
+        "write_json_value",
+    "chunk of InnoDB's binary log": "write_and_count_chunk_rows",
+    "record of eblob": "write_record_columns write_json_control_flags write_footer_members",
     "row of Tarantool": "read_row_header",
 }  # fmt: skip
 """Structures, and the kernels that read, or once read, parts of them by hand."""

@@ -26,12 +26,12 @@ from binlogtool.core.record_and_selection_types import (
     split_file_prefix,
 )
 from binlogtool.core.record_filter import RecordFilter
-from binlogtool.core.scan import DamagedRange, Scan
+from binlogtool.core.scan_file import DamagedRange, Scan
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.format_api.layout import Batch, FrameLevel
 from binlogtool.limits import KIB, MIB, Limits
 from binlogtool.schema import backends
-from binlogtool.schema.annotated_parse import TraceResult, fill_unmapped, trace_record
+from binlogtool.schema.annotated_parse import TraceResult, add_unmapped_rows, parse_to_field_rows
 from binlogtool.schema.annotated_parse_state import ROW_BYTES
 from binlogtool.schema.annotation_types import AddressSpace, AnnotatedPiece, Annotation, FieldRow
 
@@ -263,7 +263,7 @@ class AnnotationWalker:
             if choice.includes_range(0, reached):
                 yield self.annotate_header(reached)
         for segment in self.scan.segments():
-            start, end = self.bounds(segment)
+            start, end = self.get_segment_bounds(segment)
             if start > reached and choice.includes_range(reached, start):
                 yield self.annotate_gap(reached, start)
             reached = end
@@ -295,7 +295,7 @@ class AnnotationWalker:
             self._cached_schema = frame, frame.annotated_schema(self.scan.layout.context)
         return self._cached_schema[1]
 
-    def iter_near_damage(self) -> Iterator[AnnotatedPiece]:
+    def iter_pieces_near_damage(self) -> Iterator[AnnotatedPiece]:
         """Yield damaged ranges and tails, with the fields of `context` bytes before and after them."""
         before: list[AnnotatedPiece] = []
         shown_end, context = 0, self.target.context
@@ -314,7 +314,7 @@ class AnnotationWalker:
                     shown_end = max((row.end for row in item.rows if row.leaf or item.damaged), default=shown_end)
 
     @staticmethod
-    def bounds(segment: Batch | DamagedRange) -> tuple[int, int]:
+    def get_segment_bounds(segment: Batch | DamagedRange) -> tuple[int, int]:
         """Return the start and end of a segment in the file."""
         if isinstance(segment, DamagedRange):
             return segment.start, segment.end
@@ -325,11 +325,11 @@ class AnnotationWalker:
 
     def annotate_header(self, end: int) -> AnnotatedPiece:
         """Annotate the bytes before the frames."""
-        data = self._read(0, end)
+        data = self._read_file_bytes(0, end)
         schema = self.file.layout.header
         if schema is None:
             return self._make_piece(0, end, data, [FieldRow("header", 0, end, data)])
-        traced = trace_record(schema, data, 0, self.limits)
+        traced = parse_to_field_rows(schema, data, 0, self.limits)
         return self._make_piece(0, end, data, traced.rows, traced.spaces[1:])
 
     def _annotate_batch_frame(self, batch: Batch, frame: int, runs: RecordRuns) -> AnnotatedPiece:
@@ -348,13 +348,15 @@ class AnnotationWalker:
             rows = [row for row in rows if row.unit == "file" or _is_in_ranges(row, starts, stops)]
         return self._make_piece(start, start + len(data), data, rows, traced.spaces[1:])
 
-    def annotate_frame(self, start: int, data: bytes, number: int) -> AnnotatedPiece:
+    def annotate_frame(self, start: int, data: bytes, frame_number: int) -> AnnotatedPiece:
         """Annotate one good frame whose bytes and number are known."""
-        traced = self._trace_frame(start, data, number)
+        traced = self._trace_frame(start, data, frame_number)
         return self._make_piece(start, start + len(data), data, traced.rows, traced.spaces[1:])
 
     def _trace_frame(self, start: int, data: bytes, number: int, *, folds: bool = False) -> TraceResult:
-        return trace_record(self._schema(), data, start, self.limits, f"{self.frame_name}[{number}]", fold_rows=folds)
+        return parse_to_field_rows(
+            self._schema(), data, start, self.limits, f"{self.frame_name}[{number}]", fold_rows=folds
+        )
 
     def _annotate_if_selected(self, damage: DamagedRange) -> Iterator[AnnotatedPiece]:
         """Yield a damaged range; if it is not selected, only its findings."""
@@ -364,23 +366,28 @@ class AnnotationWalker:
         elif self.target.selection is not None and damage.findings:
             yield AnnotatedPiece(damage.start, damage.end, [], (), damage.findings)
 
-    def annotate_damage(self, damage: DamagedRange, number: int) -> AnnotatedPiece:
-        """Annotate a frame with wrong content, a damaged range, or a tail. number: that of the scan's last frame."""
+    def annotate_damage(self, damage: DamagedRange, last_frame_number: int) -> AnnotatedPiece:
+        """Annotate a frame with wrong content, a damaged range, or a tail.
+
+        last_frame_number: that of the scan's last frame.
+        """
         start, end = damage.start, damage.end
-        data = self._read(start, min(end, start + EXCERPT_BYTES))
+        data = self._read_file_bytes(start, min(end, start + EXCERPT_BYTES))
         message = "; ".join(found.message for found in damage.findings[:1])
         if damage.payload:
-            traced = self._trace_frame(start, data, number)
+            traced = self._trace_frame(start, data, last_frame_number)
             rows = [traced.rows[0]._replace(ok=False, meaning=message), *traced.rows[1:]]
             return self._make_piece(start, end, data, rows, traced.spaces[1:], damage.findings, True)
         name = _TAIL_NAMES.get(damage.tail, "damaged")
-        inside, spaces = self._trace_inside(damage, data, name)
+        inside, spaces = self._trace_damaged_bytes(damage, data, name)
         top = FieldRow(name, start, end, None, message, leaf=not inside, ok=name == "preallocated")
         if not inside and end - start <= MAX_VALUE_BYTES:
             top = top._replace(value=data)
         return self._make_piece(start, end, data, [top, *inside], spaces, damage.findings, not top.ok)
 
-    def _trace_inside(self, damage: DamagedRange, data: bytes, name: str) -> tuple[list[FieldRow], list[AddressSpace]]:
+    def _trace_damaged_bytes(
+        self, damage: DamagedRange, data: bytes, name: str
+    ) -> tuple[list[FieldRow], list[AddressSpace]]:
         """Return the rows that the schema finds in a damaged range: whole frames, and the field where parsing fails."""
         layout = self.file.layout
         rows: list[FieldRow] = []
@@ -389,12 +396,14 @@ class AnnotationWalker:
             return rows, spaces
         if not layout.readable:
             head = data[:HEAD_BYTES]
-            header_rows = trace_record(layout.header, head, 0, self.limits).rows if layout.header is not None else []
+            header_rows = (
+                parse_to_field_rows(layout.header, head, 0, self.limits).rows if layout.header is not None else []
+            )
             return [row._replace(path=f"{name}.{row.path}", depth=row.depth + 1) for row in header_rows], spaces
         at = 0
         for index in range(MAX_INNER_FRAMES):
             root = f"{name}.{self.frame_name}[{index}]"
-            traced = trace_record(self._schema(), data[at:], damage.start + at, self.limits, root)
+            traced = parse_to_field_rows(self._schema(), data[at:], damage.start + at, self.limits, root)
             rows += [row._replace(depth=row.depth + 1) for row in traced.rows]
             spaces += traced.spaces[1:]
             at = traced.end - damage.start
@@ -405,7 +414,7 @@ class AnnotationWalker:
 
     def annotate_gap(self, start: int, end: int) -> AnnotatedPiece:
         """Annotate bytes between the frames: the end mark, or all encrypted bytes."""
-        data = self._read(start, min(end, start + EXCERPT_BYTES))
+        data = self._read_file_bytes(start, min(end, start + EXCERPT_BYTES))
         is_end_mark = data == self.file.layout.frame.end_mark
         is_encrypted = self.file.layout.encrypted_without_key
         name = "end_mark" if is_end_mark else "encrypted" if is_encrypted else "unmapped"
@@ -423,12 +432,12 @@ class AnnotationWalker:
         damaged: bool = False,
     ) -> AnnotatedPiece:
         whole = AddressSpace("", start, data)
-        filled = fill_unmapped(rows, start, end, whole)
+        filled = add_unmapped_rows(rows, start, end, whole)
         if len(data) < end - start:  # the rest of a long range was not read
             filled = [row._replace(value=None) if row.end > start + len(data) else row for row in filled]
         return AnnotatedPiece(start, end, filled, (whole, *(spaces or ())), findings, damaged)
 
-    def _read(self, start: int, end: int) -> bytes:
+    def _read_file_bytes(self, start: int, end: int) -> bytes:
         """Read bytes of the file; for a stream, only those that are still in memory."""
         if not isinstance(self.file.source, FileSource) and self.file.size is None:
             window = self.scan.window or self.file.window
@@ -486,19 +495,19 @@ class AnnotateRequest(msgspec.Struct, frozen=True):
             raise UsageError("--tail cannot be annotated; give the positions of the records")
 
     @property
-    def file(self) -> str | None:
+    def named_file(self) -> str | None:
         """The file named in a position of the request; None = no file."""
         selected = () if self.selection is None else (self.selection.start, self.selection.stop)
         texts = [text for text in (self.at, *selected) if isinstance(text, str) and not is_gtid_position(text)]
         return next((name for name, _ in map(split_file_prefix, texts) if name is not None), None)
 
-    def resolve(self, size: int | None, page: int | None) -> AnnotationTarget:
+    def resolve_target(self, file_size: int | None, page_size: int | None) -> AnnotationTarget:
         """Resolve the request for a file of this size, with pages of this size (None = no pages).
 
         Raises:
             UsageError: the position is invalid.
         """
-        place = parse_position(self.at, size, page) if isinstance(self.at, str) else None
+        place = parse_position(self.at, file_size, page_size) if isinstance(self.at, str) else None
         if self.record is not None:
             place = LogPosition("record", self.record)
         elif isinstance(self.at, int):
@@ -534,7 +543,7 @@ class LogAnnotation(msgspec.Struct, frozen=True):
         """Size of the file in bytes; None for a stream, whose size is known after it was read."""
         return self.log_file.size
 
-    def to_annotation(self, limits: Limits = Limits()) -> Annotation:
+    def collect_annotation(self, limits: Limits = Limits()) -> Annotation:
         """Return all pieces as one annotation.
 
         Raises:
@@ -608,13 +617,13 @@ def annotate_path(
         UsageError, UnknownFormatError, InputOutputError, LimitError.
     """
     with open_log(path, ReadOptions(format, limits, backend, hints), LogReader) as log:
-        return annotate_log(log, limits=limits, backend=backend, **options).to_annotation(limits)
+        return annotate_log(log, limits=limits, backend=backend, **options).collect_annotation(limits)
 
 
 def _select_file(log: LogReader, request: AnnotateRequest) -> LogFile:
     files = log.files
-    if len(files) > 1 and request.file is not None:
-        files = tuple(file for file in files if request.file in (file.path, os.path.basename(file.path)))
+    if len(files) > 1 and request.named_file is not None:
+        files = tuple(file for file in files if request.named_file in (file.path, os.path.basename(file.path)))
     if len(files) != 1:
         raise UsageError("name one file of the log")
     return files[0]
@@ -623,13 +632,13 @@ def _select_file(log: LogReader, request: AnnotateRequest) -> LogFile:
 def _iter_pieces(
     file: LogFile, request: AnnotateRequest, limits: Limits, *, backend: str, live: bool, folds: bool
 ) -> Iterator[AnnotatedPiece]:
-    target = request.resolve(file.size, file.layout.page_size)
+    target = request.resolve_target(file.size, file.layout.page_size)
     if file.layout.findings and not target.is_single:
         yield AnnotatedPiece(0, 0, [], (), file.layout.findings)
     walk = make_walker(file, target, limits, backend, live=live)
     walk.folds = folds and target.field is None and not target.damage_only
     row_count = 0
-    for piece in walk.iter_near_damage() if target.damage_only else walk.iter_pieces():
+    for piece in walk.iter_pieces_near_damage() if target.damage_only else walk.iter_pieces():
         selected = piece if target.field is None else replace(piece, rows=_select_path(piece.rows, target.field))
         row_count += len(selected.rows)
         if selected.rows or not piece.rows:
@@ -638,7 +647,7 @@ def _iter_pieces(
         raise LimitError(f"{file.path}: {walk.scan.incomplete}")
     if not row_count and (target.at is not None or target.field is not None):
         raise UsageError(f"{file.path}: {_describe_missing(target, walk.scan)}")
-    if changed := file.find_change():
+    if changed := file.find_change_since_open():
         yield AnnotatedPiece(0, 0, [], (), (changed,))
 
 

@@ -34,7 +34,7 @@ from binlogtool.limits import KIB, MIB, Limits
 
 if TYPE_CHECKING:
     from binlogtool.core.open_log import LogReader
-    from binlogtool.core.scan import DamagedRange
+    from binlogtool.core.scan_file import DamagedRange
     from binlogtool.schema.annotation_types import AnnotatedPiece, FieldRow
 
 # --- Units of a log file for comparison, in order ---
@@ -102,7 +102,7 @@ class DiffUnits:
             reached = layout.frames_at
             yield from self._make_plain_unit("header", 0, reached)
         for segment in self._scan.segments():
-            start, end = self._walk.bounds(segment)
+            start, end = self._walk.get_segment_bounds(segment)
             yield from self._make_plain_unit("gap", reached, start)
             reached = end
             if isinstance(segment, Batch):
@@ -146,7 +146,8 @@ class DiffUnits:
         bodies = file.format.output.decode_bodies(file.layout.context, batch, first, stop, limits)
         own_values = zip(envelopes.seq, envelopes.time, envelopes.txn, envelopes.origin, strict=True)
         content = (
-            repr(_strip_own_values(_unwrap_body(body), when)) for body, when in zip(bodies, own_values, strict=True)
+            repr(_strip_server_specific_values(_unwrap_body(body), when))
+            for body, when in zip(bodies, own_values, strict=True)
         )
         return tuple(zip(envelopes.type, envelopes.object, content, strict=True))
 
@@ -156,15 +157,19 @@ class DiffUnits:
         return frame if batch.rows is None else bisect_left(batch.rows["span"], frame, 0, batch.rows.count)
 
 
-def _strip_own_values(value: Any, own_values: tuple[Any, ...]) -> Any:
+def _strip_server_specific_values(value: Any, server_specific_values: tuple[Any, ...]) -> Any:
     """Return a body without the numbers and times that differ between servers for the same record."""
     if isinstance(value, dict):
         return {
-            name: _strip_own_values(inner, own_values)
+            name: _strip_server_specific_values(inner, server_specific_values)
             for name, inner in value.items()
-            if "timestamp" not in str(name) and (isinstance(inner, dict | list) or inner not in own_values)
+            if "timestamp" not in str(name) and (isinstance(inner, dict | list) or inner not in server_specific_values)
         }
-    return [_strip_own_values(inner, own_values) for inner in value] if isinstance(value, list) else value
+    return (
+        [_strip_server_specific_values(inner, server_specific_values) for inner in value]
+        if isinstance(value, list)
+        else value
+    )
 
 
 def _unwrap_body(body: Any) -> Any:
@@ -189,15 +194,17 @@ class DiffLookahead:
         self._begin = begin
         self._misses = 0
 
-    def find(self, reference: Sequence[DiffUnit], offset: int) -> int:
-        """Return the offset, at or after `offset`, of units with the same content as some of `reference`; 0 = none."""
-        content_hashes = [hash(unit.content) for unit in reference]
+    def find_matching_run_offset(self, reference_units: Sequence[DiffUnit], min_offset: int) -> int:
+        """Return the offset, at or after `min_offset`, of units with the same content as some of `reference_units`; 0
+        = none.
+        """
+        content_hashes = [hash(unit.content) for unit in reference_units]
         runs = Counter(tuple(content_hashes[i : i + _RUN_LENGTH]) for i in range(len(content_hashes) - _RUN_LENGTH + 1))
         unique_runs = {run for run, times in runs.items() if times == 1}
         if not unique_runs or self._misses >= _MAX_MISSES:
             return 0
         units = self._begin()
-        units.known_end = offset
+        units.known_end = min_offset
         recent: deque[tuple[int, int]] = deque(maxlen=_RUN_LENGTH)
         for unit in islice(units, _MAX_UNITS):
             recent.append((hash(unit.content), unit.start))
@@ -282,7 +289,9 @@ def compare_logs(
             f"{a.path} is {a.format.name}, {b.path} is {b.format.name}: only logs of the same format can be compared"
         )
     return LogComparison(
-        a, b, _compare_and_check([partial(make_walker, file, AnnotationTarget(), limits, backend) for file in (a, b)])
+        a,
+        b,
+        _compare_unchanged_files([partial(make_walker, file, AnnotationTarget(), limits, backend) for file in (a, b)]),
     )
 
 
@@ -307,16 +316,16 @@ def _get_single_file(log: LogReader) -> LogFile:
     return log.files[0]
 
 
-def _compare_and_check(begin: Sequence[Callable[[], AnnotationWalker]]) -> Iterator[DiffPart]:
-    walks = [one() for one in begin]
+def _compare_unchanged_files(walker_makers: Sequence[Callable[[], AnnotationWalker]]) -> Iterator[DiffPart]:
+    walks = [one() for one in walker_makers]
     with ExitStack() as opened:
-        scouts = (DiffLookahead(partial(_make_units, one)) for one in begin)
+        scouts = (DiffLookahead(partial(_make_units, one)) for one in walker_makers)
         sources = (_open_stored(walk.file, opened) for walk in walks)
         yield from _compare_cursors(*map(_DiffCursor, map(DiffUnits, walks), sources, scouts))
     for walk in walks:
         if walk.scan.incomplete:
             raise LimitError(f"{walk.file.path}: {walk.scan.incomplete}")
-        if changed := walk.file.find_change():
+        if changed := walk.file.find_change_since_open():
             raise InputOutputError(f"{walk.file.path}: {changed.message}")
 
 
@@ -340,10 +349,10 @@ class _DiffCursor:
         """Offset in a unit at which the other side ends, and the size of that side."""
         self._remaining = iter(units)
 
-    def fill(self, most: int) -> None:
-        """Read units until the window has `most` units."""
+    def fill_window(self, max_units: int) -> None:
+        """Read units until the window has `max_units` units."""
         held = sum(len(unit.data or b"") for unit in self.window)
-        while not self.is_at_end and len(self.window) < most and held < _MAX_WINDOW_BYTES:
+        while not self.is_at_end and len(self.window) < max_units and held < _MAX_WINDOW_BYTES:
             unit = next(self._remaining, None)
             if unit is None:
                 self.is_at_end = True
@@ -351,7 +360,7 @@ class _DiffCursor:
                 self.window.append(unit)
                 held += len(unit.data or b"")
 
-    def skip_to(self, offset: int) -> int:
+    def skip_to_and_count_records(self, offset: int) -> int:
         """Drop the units that end at or before `offset`; return the number of records in them."""
         self.units.known_end, self.units.skipped_records = offset, 0
         dropped = 0
@@ -362,16 +371,16 @@ class _DiffCursor:
             self.reported_end = self.window[dropped - 1].end
         del self.window[:dropped]
         if not self.window:
-            self.fill(1)
+            self.fill_window(1)
             self.reported_end = self.window[0].start if self.window else max(self.reported_end, offset)
         return records + self.units.skipped_records
 
-    def record_end_inside_next_unit(self, offset: int, other: _DiffCursor, other_offset: int) -> None:
+    def note_other_end_inside_next_unit(self, offset: int, other: _DiffCursor, other_offset: int) -> None:
         """Note whether the other side ends at the equal bytes up to here, in the middle of the next unit."""
         is_inside = bool(self.window) and self.window[0].start < offset < self.window[0].end
         self.cut = (offset, other_offset) if is_inside and not other.window else None
 
-    def find_cut(self, unit: DiffUnit) -> int | None:
+    def get_other_size_if_cut_inside(self, unit: DiffUnit) -> int | None:
         """Return the size of the other side if it ends in the middle of this unit."""
         return self.cut[1] if self.cut is not None and unit.start < self.cut[0] < unit.end else None
 
@@ -386,7 +395,7 @@ class _DiffCursor:
         """Yield the units that begin before an offset."""
         while self.window and self.window[0].start < offset:
             yield self.make_side(self.remove_next_units(1)[0])
-            self.fill(1)
+            self.fill_window(1)
 
     def stored_bytes(self, unit: DiffUnit) -> bytes:
         """Return the bytes of a unit as stored in the file."""
@@ -401,10 +410,10 @@ def _compare_cursors(left: _DiffCursor, right: _DiffCursor) -> Iterator[DiffPart
     while True:
         start, right_start = left.reported_end, right.reported_end
         if equal_bytes := _count_equal_bytes(left.source, start, right.source, right_start):
-            records = left.skip_to(start + equal_bytes)
-            right.skip_to(right_start + equal_bytes)
-            left.record_end_inside_next_unit(start + equal_bytes, right, right_start + equal_bytes)
-            right.record_end_inside_next_unit(right_start + equal_bytes, left, start + equal_bytes)
+            records = left.skip_to_and_count_records(start + equal_bytes)
+            right.skip_to_and_count_records(right_start + equal_bytes)
+            left.note_other_end_inside_next_unit(start + equal_bytes, right, right_start + equal_bytes)
+            right.note_other_end_inside_next_unit(right_start + equal_bytes, left, start + equal_bytes)
             sizes = (left.reported_end - start, right.reported_end - right_start)
             # if only one side can be read, the files differ
             if reported_bytes := min(sizes) if left.cut or right.cut else max(sizes):
@@ -412,20 +421,20 @@ def _compare_cursors(left: _DiffCursor, right: _DiffCursor) -> Iterator[DiffPart
         pairs = _align_windows(left, right)
         if not left.window and not right.window:
             return
-        if not pairs and (target := _find_far_ahead(right, left)):
+        if not pairs and (target := _find_match_offset_far_ahead(right, left)):
             yield from (UnitDiff(side, None) for side in left.iter_units_before(target))
-        elif not pairs and (target := _find_far_ahead(left, right)):
+        elif not pairs and (target := _find_match_offset_far_ahead(left, right)):
             yield from (UnitDiff(None, side) for side in right.iter_units_before(target))
         else:
-            yield from _report_windows(left, right, pairs)
+            yield from _iter_window_differences(left, right, pairs)
 
 
 def _align_windows(left: _DiffCursor, right: _DiffCursor) -> list[tuple[int, int]]:
     """Return the index pairs of matching units in the windows, in order; the windows grow until units match."""
     pairs: list[tuple[int, int]] = []
     for window_size in (_SMALL_WINDOW, *_LARGE_WINDOWS):
-        left.fill(window_size)
-        right.fill(window_size)
+        left.fill_window(window_size)
+        right.fill_window(window_size)
         pairs = (
             _find_nearest_pair(left.window, right.window)
             if window_size == _SMALL_WINDOW
@@ -448,21 +457,23 @@ def _find_nearest_pair(left_units: Sequence[DiffUnit], right_units: Sequence[Dif
     return []
 
 
-def _find_far_ahead(reference: _DiffCursor, searched: _DiffCursor) -> int:
+def _find_match_offset_far_ahead(reference: _DiffCursor, searched: _DiffCursor) -> int:
     """Return the offset far ahead in one side where the next units of the other side occur; 0 = not found."""
     for unit in reference.window[:: max(1, len(reference.window) // _MAX_PROBES)]:
         mark = unit.data or b""
         found = _find_bytes(searched.source, searched.reported_end + 1, mark) if len(mark) >= _MIN_PROBE_BYTES else 0
         if (begin := found - (unit.start - reference.reported_end)) > searched.reported_end:
             return begin
-    return searched.lookahead.find(reference.window, searched.window[-1].end) if searched.window else 0
+    return (
+        searched.lookahead.find_matching_run_offset(reference.window, searched.window[-1].end) if searched.window else 0
+    )
 
 
-def _find_bytes(source: Source, start: int, mark: bytes) -> int:
+def _find_bytes(source: Source, start: int, searched_bytes: bytes) -> int:
     """Return the first offset of these bytes from `start` on; 0 = not found in the searched range."""
     for at in range(start, start + _MAX_LOOKAHEAD_BYTES, MIB):
-        data = read_range(source, at, MIB + len(mark))
-        if (found := data.find(mark)) >= 0:
+        data = read_range(source, at, MIB + len(searched_bytes))
+        if (found := data.find(searched_bytes)) >= 0:
             return at + found
         if len(data) < MIB:
             break
@@ -514,7 +525,7 @@ def _match_sequences(left: Sequence[Any], right: Sequence[Any]) -> list[tuple[in
     return [(i + step, j + step) for i, j, size in blocks for step in range(size)]
 
 
-def _report_windows(
+def _iter_window_differences(
     left_cursor: _DiffCursor, right_cursor: _DiffCursor, pairs: Sequence[tuple[int, int]]
 ) -> Iterator[DiffPart]:
     """Yield the differences in the windows, up to the last pair; without pairs, all units."""
@@ -557,9 +568,9 @@ def _diff_unpaired(
     low, right_low = 0, 0
     for first, second in [*(max(by_position, by_kind, key=len) or fallback), (len(left), len(right))]:
         for unit in left[low:first]:
-            yield UnitDiff(left_cursor.make_side(unit), None, left_cursor.find_cut(unit))
+            yield UnitDiff(left_cursor.make_side(unit), None, left_cursor.get_other_size_if_cut_inside(unit))
         for unit in right[right_low:second]:
-            yield UnitDiff(None, right_cursor.make_side(unit), right_cursor.find_cut(unit))
+            yield UnitDiff(None, right_cursor.make_side(unit), right_cursor.get_other_size_if_cut_inside(unit))
         if first < len(left):
             yield UnitDiff(left_cursor.make_side(left[first]), right_cursor.make_side(right[second]))
         low, right_low = first + 1, second + 1
@@ -589,7 +600,7 @@ class FieldDiff(msgspec.Struct, frozen=True):
     ranges: Ranges = ()
 
     @property
-    def is_verdict_only(self) -> bool:
+    def is_checksum_verdict_only(self) -> bool:
         """True if both sides have the same bytes, a checksum that matches on one side only."""
         a, b = self.a, self.b
         has_both = not self.same and a is not None and b is not None and not self.ranges

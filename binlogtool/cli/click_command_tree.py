@@ -21,7 +21,7 @@ from binlogtool.cli.command_table import COMMAND_GROUPS, COMMANDS
 from binlogtool.cli.help_page import MAX_WIDTH, render_command_help, render_group_help
 from binlogtool.cli.options import GLOBAL_NAMES, global_options, option
 from binlogtool.cli.output_destination import OutputDestination, refuse_collisions
-from binlogtool.errors import InputOutputError, UsageError, suggest_names, unknown_name_error
+from binlogtool.errors import InputOutputError, UsageError, format_name_suggestions, unknown_name_error
 from binlogtool.limits import Limits
 from binlogtool.terminal.escape import escape
 from binlogtool.terminal.progress_display import ProgressDisplay
@@ -96,7 +96,7 @@ def _to_option_names(table: Mapping[str, Any]) -> dict[str, Any]:
     return {key.replace("-", "_"): value for key, value in table.items()}
 
 
-def find_config_options(args: Sequence[str]) -> tuple[str | None, bool]:
+def find_config_path_and_disabled(args: Sequence[str]) -> tuple[str | None, bool]:
     """Return the file that --config names (None = not given), and True if --no-config is given, before parsing."""
     path, is_disabled = None, False
     for position, word in enumerate(args):
@@ -121,17 +121,19 @@ def find_display_settings(args: Sequence[str]) -> GlobalSettings:
     return GlobalSettings(color=color, pager="--no-pager" not in args)
 
 
-def check_option_names(table: Mapping[str, Any], command: str, params: Iterable[click.Parameter]) -> None:
+def check_config_options_of_command(
+    config_table: Mapping[str, Any], command: str, params: Iterable[click.Parameter]
+) -> None:
     """Check that the command has these options, and that their values have a possible type.
 
     Raises:
         UsageError: an option is unknown, or a value has a wrong type.
     """
     params_by_name = {param.name: param for param in params}
-    for key, value in table.items():
+    for key, value in config_table.items():
         option = f"--{key.replace('_', '-')}"
         if key not in params_by_name:
-            suggestion = suggest_names(
+            suggestion = format_name_suggestions(
                 key.replace("_", "-"), (name.replace("_", "-") for name in params_by_name if name)
             )
             raise UsageError(f"configuration: {command} has no option {option}{suggestion}")
@@ -141,12 +143,14 @@ def check_option_names(table: Mapping[str, Any], command: str, params: Iterable[
             raise UsageError(f"configuration: {option}: write {form}{', or a list of them' if is_multiple else ''}")
 
 
-def list_repeatable_values(table: Mapping[str, Any], params: Iterable[click.Parameter]) -> dict[str, Any]:
+def wrap_repeatable_values_in_lists(
+    config_table: Mapping[str, Any], params: Iterable[click.Parameter]
+) -> dict[str, Any]:
     """Return a table of the configuration file with a list of texts for each repeatable option."""
     repeatable = {param.name for param in params if getattr(param, "multiple", False)}
     return {
         key: [str(one) for one in (value if isinstance(value, list) else [value])] if key in repeatable else value
-        for key, value in table.items()
+        for key, value in config_table.items()
     }
 
 
@@ -157,7 +161,7 @@ def check_table_names(tables: Iterable[str], commands: Iterable[str]) -> None:
         UsageError: a table has another name.
     """
     for name in [name for name in tables if name not in commands]:
-        suggestion = suggest_names(name, commands)
+        suggestion = format_name_suggestions(name, commands)
         raise UsageError(
             f"configuration: [{name}] is not a command; global options must be before the first table{suggestion}"
         )
@@ -218,7 +222,7 @@ class GlobalSettings(msgspec.Struct, frozen=True):
         if self.output_format is None:
             return choices[0]
         if self.output_format not in choices:
-            suggestion = suggest_names(self.output_format, choices)
+            suggestion = format_name_suggestions(self.output_format, choices)
             raise UsageError(f"output format {self.output_format!r}: this command has {', '.join(choices)}{suggestion}")
         return self.output_format
 
@@ -375,8 +379,8 @@ class Command(_CommandWithHelp):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Check the option names of the configuration file before parsing."""
-        check_option_names(ctx.default_map or {}, self.name or "", self.params)
-        ctx.default_map = list_repeatable_values(ctx.default_map or {}, self.params)
+        check_config_options_of_command(ctx.default_map or {}, self.name or "", self.params)
+        ctx.default_map = wrap_repeatable_values_in_lists(ctx.default_map or {}, self.params)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -388,7 +392,7 @@ class Command(_CommandWithHelp):
             return run.list_formats()
         values = {**ctx.params, "output": run.settings.output, "overwrite": run.settings.overwrite}
         refuse_collisions(self.params, values, ctx.meta.get(CONFIG_META_KEY))
-        run.start(self.name or "")
+        run.start_progress_and_limits(self.name or "")
         assert self.callback is not None
         with binlogtool.progress_listener(run.progress):
             if self.options_type is None:
@@ -443,11 +447,11 @@ class LazyGroup(_CommandWithHelp, click.Group):
         """Load the defaults of the configuration file before parsing, wherever the line names the file."""
         ctx.meta[ARGUMENTS_META_KEY] = tuple(args)
         if not ctx.resilient_parsing:
-            path, is_disabled = find_config_options(args)
+            path, is_disabled = find_config_path_and_disabled(args)
             ctx.default_map = {} if is_disabled else load_config(path)
             ctx.meta[CONFIG_META_KEY] = None if is_disabled else path or user_config_path()
             top = {k: v for k, v in ctx.default_map.items() if not isinstance(v, dict)}
-            check_option_names(top, self.name or "", self.params)
+            check_config_options_of_command(top, self.name or "", self.params)
             check_table_names([name for name in ctx.default_map if name not in top], self.lazy)
         return super().parse_args(ctx, args)
 
@@ -485,10 +489,10 @@ class CommandRun:
         self.status = 0
         """Exit status so far; it is used if the run ends early because the reader closed the pipe."""
 
-    def start(self, command: str) -> None:
+    def start_progress_and_limits(self, command: str) -> None:
         """Start the progress display, signal handlers and time limit, and apply the memory limit."""
         if self.owns_process:
-            limits.set_ceiling(self.settings.limits.max_memory)
+            limits.set_memory_ceiling(self.settings.limits.max_memory)
         self.progress = ProgressDisplay(self.settings.progress, command)
         self.progress.start_ticking()
         if is_main_thread():
@@ -556,7 +560,7 @@ class CommandRun:
             for line in render_skipped_files(skipped_by_path, list_names=self.settings.verbosity > 0):
                 self.print_diagnostic(line)
 
-    def report_work_messages(self) -> None:
+    def print_cluster_messages_once(self) -> None:
         """Print, once, the messages about the work on a cluster."""
         notes, self.progress.work_messages = self.progress.work_messages, []
         for text in notes:
@@ -617,7 +621,7 @@ Options can be given before or after the command and its paths.
 
 
 @click.pass_context
-def _run_group(context: click.Context, /, version: bool, **_options: object) -> int | None:
+def _handle_global_options(context: click.Context, /, version: bool, **_options: object) -> int | None:
     run: CommandRun = context.obj
     run.settings = GlobalSettings.from_values(merge_global_values(context, GLOBAL_NAMES))
     if version:
@@ -637,7 +641,7 @@ def build_command_group() -> LazyGroup:
     return LazyGroup(
         name="binlogtool",
         lazy=COMMANDS,
-        callback=_run_group,
+        callback=_handle_global_options,
         params=[*global_options(), version],
         help=HELP,
         invoke_without_command=True,

@@ -23,8 +23,8 @@ from binlogtool.cli.options import (
     build_master,
     envelope_options,
     hint_options,
-    in_short_help,
     level_option,
+    mark_shown_in_short_help,
     option,
     print_record_types,
     report_unmatched_schema,
@@ -136,23 +136,25 @@ def _run_convert(run: CommandRun, options: ConvertCommandOptions) -> int:
     if settings.output in (None, "-"):
         if to not in _PRINTABLE or options.per_table or options.append or form == "json":
             raise click.UsageError(f"--output is required; only {' and '.join(_PRINTABLE)} can be printed as one file.")
-        return print_output(run, options.paths, lambda path: _call_convert(run, options, to, path))
-    return write_output(run, form, lambda path: _call_convert(run, options, to, path))
+        return print_conversion_when_complete(run, options.paths, lambda path: _call_convert(run, options, to, path))
+    return write_conversion_and_print_summary(run, form, lambda path: _call_convert(run, options, to, path))
 
 
-def write_output(run: CommandRun, form: str, convert: Callable[[str], Manifest]) -> int:
-    """Write a conversion to --output, and the summary, or its manifest if `form` is "json", to standard output.
+def write_conversion_and_print_summary(
+    run: CommandRun, summary_form: str, convert_to_path: Callable[[str], Manifest]
+) -> int:
+    """Write a conversion to --output, and the summary, or its manifest if `summary_form` is "json", to standard output.
 
     Args:
-        convert: writes the output to a path that it is given.
+        convert_to_path: writes the output to a path that it is given.
     """
     import binlogtool
 
     settings = replace(run.settings, output=None)
-    with OutputDestination(settings, text=form != "json", page=False, defers_errors=True) as out:
-        manifest = convert(str(run.settings.output))
+    with OutputDestination(settings, text=summary_form != "json", page=False, defers_errors=True) as out:
+        manifest = convert_to_path(str(run.settings.output))
         run.status = manifest.exit_code
-        if form == "json":
+        if summary_form == "json":
             out.write(binlogtool.manifest_as_json(manifest))
         else:
             for line in summary_lines(manifest):
@@ -160,11 +162,13 @@ def write_output(run: CommandRun, form: str, convert: Callable[[str], Manifest])
     return run.status
 
 
-def print_output(run: CommandRun, inputs: Sequence[str], convert: Callable[[str], Manifest]) -> int:
+def print_conversion_when_complete(
+    run: CommandRun, inputs: Sequence[str], convert_to_path: Callable[[str], Manifest]
+) -> int:
     """Print a conversion to one text file when it is complete; the summary goes to standard error.
 
     Args:
-        convert: writes the output to a path that it is given.
+        convert_to_path: writes the output to a path that it is given.
     """
     from binlogtool.report.dump_output_formats import SqlWriter
 
@@ -173,7 +177,7 @@ def print_output(run: CommandRun, inputs: Sequence[str], convert: Callable[[str]
         run.open_output(text=False, inputs=inputs) as out,
     ):
         path = os.path.join(folder, "output")
-        manifest = convert(path)
+        manifest = convert_to_path(path)
         run.status = manifest.exit_code
         for line in summary_lines(manifest):
             run.print_diagnostic(line, level=1 if line.split(" ", 1)[0] in _QUIET_LABELS else 0)
@@ -181,7 +185,7 @@ def print_output(run: CommandRun, inputs: Sequence[str], convert: Callable[[str]
             writer = SqlWriter(terminal=out.isatty())
             with open(path, "rb") as output:
                 while data := output.read(_CHUNK_BYTES):
-                    out.write(data if manifest.to == "jsonl" else writer.encode_text(data))
+                    out.write(data if manifest.to == "jsonl" else writer.escape_script_if_terminal(data))
     return run.status
 
 
@@ -194,7 +198,7 @@ def _call_convert(run: CommandRun, options: ConvertCommandOptions, to: str, outp
         options.paths,
         to,
         output,
-        **settings.make_read_options(options.hints.read()),
+        **settings.make_read_options(options.hints.read_hint_files()),
         selection=options.selection.build(on_damage="stop"),
         master=_choose_master(options, to),
         jobs=settings.jobs if _find_option_source("jobs") is ParameterSource.COMMANDLINE else 1,
@@ -227,7 +231,7 @@ def _call_convert(run: CommandRun, options: ConvertCommandOptions, to: str, outp
     for reason, count in manifest.details.get("general_rows", {}).items():
         rows = "1 row was" if count == 1 else f"{count:,} rows were"
         run.print_diagnostic(f"{rows} decoded one record at a time, more slowly: {reason}", level=1)
-    report_unmatched_schema(run, options.paths, options.hints.read())
+    report_unmatched_schema(run, options.paths, options.hints.read_hint_files())
     return manifest
 
 
@@ -303,10 +307,10 @@ def summary_lines(manifest: Manifest) -> Iterator[str]:
         yield f"found  {', '.join(counts)}"
     shown_severities = ["warning"] if manifest.to in ("sql", "flashback") or unit_name == "message" else []
     shown_severities += ["error"] if unit_name == "message" and manifest.complete else []
-    yield from _finding_lines("note", [f for f in manifest.findings if _is_note(f, shown_severities)])
+    yield from _finding_lines("note", [f for f in manifest.findings if _is_reported_as_note(f, shown_severities)])
     yield from _table_change_lines(manifest)
     yield from (f"left   {escape(text)}" for text in manifest.details.get("leftovers", ()))
-    yield from _skipped_lines(manifest)
+    yield from _render_lost_range_lines(manifest)
     yield from (f"lost   {escape(text)}" for text in manifest.details.get("unreadable", ()))
     if unlogged := manifest.details.get("untold"):
         hint = _UNLOGGED_HINTS[manifest.on_damage == "stop"]
@@ -347,9 +351,9 @@ def summary_lines(manifest: Manifest) -> Iterator[str]:
     yield f"wrote  {escape(manifest.output)}  {format_quantity(manifest.rows, unit_name)}  {written}"
 
 
-def _skipped_lines(manifest: Manifest) -> Iterator[str]:
+def _render_lost_range_lines(manifest: Manifest) -> Iterator[str]:
     """Yield lines about the damaged bytes of the input that the output does not contain, and where they are."""
-    from binlogtool.report.diagnosis_and_replay import name_lost_records
+    from binlogtool.report.diagnosis_and_replay import describe_lost_records_by_range
     from binlogtool.report.format_numbers_and_names import format_count, format_offset, format_quantity
     from binlogtool.terminal.escape import escape
 
@@ -362,7 +366,7 @@ def _skipped_lines(manifest: Manifest) -> Iterator[str]:
             f"lost   {'' if is_whole_list else 'at least '}{format_quantity(size, 'byte')} of the input in "
             f"{format_quantity(len(found), 'damaged range')}, which --on-damage {manifest.on_damage} leaves out:"
         )
-    names = name_lost_records(manifest, found[:_MAX_SHOWN])
+    names = describe_lost_records_by_range(manifest, found[:_MAX_SHOWN])
     for one in found[:_MAX_SHOWN]:
         place = f"{escape(one['file'])} {format_offset(one['offset'])}"
         lost = names.get((one["file"], one["offset"]), "")
@@ -371,17 +375,17 @@ def _skipped_lines(manifest: Manifest) -> Iterator[str]:
         yield f"lost     {format_count(len(found) - _MAX_SHOWN)} more; --manifest FILE lists them"
     for one in manifest.findings if manifest.complete else ():
         is_link = one["id"] in SET_LINK_IDS and one["offset"] is None and one["severity"] != "note"
-        is_link = is_link and not _is_note(one, ())
+        is_link = is_link and not _is_reported_as_note(one, ())
         if "packed_size" in one["facts"] or is_link:
             yield f"lost   {escape(one['file'])}  {one['id']}: {escape(one['message'])}"
 
 
 def _finding_lines(label: str, findings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield a line for each finding, one for those that say the same about one file."""
-    from binlogtool.report.format_numbers_and_names import format_count, format_repeats, group_repeats
+    from binlogtool.report.format_numbers_and_names import format_count, format_repeats, group_and_count_by_key
     from binlogtool.terminal.escape import escape
 
-    groups = group_repeats(findings, lambda f: (f["file"], f["id"], f["facts"].get("cause") or f["message"]))
+    groups = group_and_count_by_key(findings, lambda f: (f["file"], f["id"], f["facts"].get("cause") or f["message"]))
     for finding, count in groups[:_MAX_SHOWN]:
         text = f"{escape(finding['message'])}{format_repeats(count)}"
         yield f"{label:<6} {escape(finding['file'])}  {finding['id']}: {text}"
@@ -389,7 +393,7 @@ def _finding_lines(label: str, findings: Sequence[Mapping[str, Any]]) -> Iterato
         yield f"{label:<6} {format_count(len(groups) - _MAX_SHOWN)} more; --manifest FILE lists all"
 
 
-def _is_note(finding: Mapping[str, Any], severities: Sequence[str]) -> bool:
+def _is_reported_as_note(finding: Mapping[str, Any], severities: Sequence[str]) -> bool:
     """Return True for findings of these severities, and for what a reader of any output has to know."""
     if finding["id"] == ENCRYPTED:  # it is an error, and is reported there
         return False
@@ -418,7 +422,7 @@ command = Command(
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
         option("--to", "What to write.", click.Choice(_TARGETS), is_common=True),
-        *in_short_help(spark_options("Write tables on Spark: local[*] or spark://HOST:PORT.")),
+        *mark_shown_in_short_help(spark_options("Write tables on Spark: local[*] or spark://HOST:PORT.")),
         option("--max-binlog-size SIZE",
             "mysql-binlog: start a new file at this size, between transactions (default: 1GiB).", SIZE),
         option("--allow-rule-breaks",
@@ -443,10 +447,12 @@ command = Command(
         option("--append", "Add only what is new since the last run; each row exactly once.", is_common=True),
         option("--final", "With --append: the log is complete; also take what comes after its last whole transaction."),
         option("--manifest FILE", "Save the manifest of inputs, hashes and rows as JSON.", PATH, group="Output"),
-        *in_short_help(hint_options(), "schema"),
-        *in_short_help(script_options()),
+        *mark_shown_in_short_help(hint_options(), "schema"),
+        *mark_shown_in_short_help(script_options()),
         level_option(),
-        *in_short_help(selection_options(), "start_datetime", "stop_datetime", "type", "object", "on_damage"),
+        *mark_shown_in_short_help(
+            selection_options(), "start_datetime", "stop_datetime", "type", "object", "on_damage"
+        ),
         where_option(),
     ],
     help="""Write records as tables, lines, a script or another log.

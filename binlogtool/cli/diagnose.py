@@ -15,7 +15,7 @@ from binlogtool.cli.options import (
     require_paths,
     server_version_option,
 )
-from binlogtool.report.finding_policy import select_exit_code
+from binlogtool.report.finding_policy import select_most_severe_exit_code
 
 _FORMS = ("text", "json", "markdown")
 
@@ -40,12 +40,12 @@ def _run_diagnose(run: CommandRun, options: DiagnoseOptions) -> int:
     next_command_options = options.hints.to_read_options(settings.format)
     diagnoses = binlogtool.diagnose(
         options.paths,
-        **settings.make_read_options(options.hints.read()),
+        **settings.make_read_options(options.hints.read_hint_files()),
         server_version=options.server_version,
         live=options.live,
     )
     run.report_failures(diagnoses.failures)
-    run.status = select_exit_code(diagnoses.exit_codes)
+    run.status = select_most_severe_exit_code(diagnoses.exit_codes)
     with run.open_output(text=form == "text", inputs=options.paths) as out:
         if form != "text":
             out.write(binlogtool.render_diagnosis(diagnoses, form, next_command_options=next_command_options))

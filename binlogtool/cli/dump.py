@@ -68,7 +68,7 @@ class DumpOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def _run_dump(run: CommandRun, options: DumpOptions) -> int:
     from binlogtool.core.record_and_selection_types import RecordBlock, ScriptText, SqlFragment, refuse_salvage
-    from binlogtool.report.dump_output_formats import EncodedLines, FieldNameCheck, SqlWriter, make_value_filler
+    from binlogtool.report.dump_output_formats import EncodedLines, SqlWriter, UnknownFieldDetector, make_value_filler
 
     paths = options.paths
     if options.selection.type == ("list",):
@@ -78,7 +78,7 @@ def _run_dump(run: CommandRun, options: DumpOptions) -> int:
     record_selection = options.selection.build(on_damage="skip")
     if form != "sql":
         record_selection = replace(record_selection, statements="also")
-    log_hints = options.hints.read(record_selection, script=form == "sql")
+    log_hints = options.hints.read_hint_files(record_selection, script=form == "sql")
     raw = form == "raw" or options.hex
     if form == "raw":
         refuse_salvage(record_selection, "a stream of raw bytes")
@@ -99,39 +99,39 @@ def _run_dump(run: CommandRun, options: DumpOptions) -> int:
             limits.keep_freed_memory()
         reader = _choose_reader(run, form, record_selection, options)
         value_filler = make_value_filler(form, options.bytes)
-        field_names = FieldNameCheck(_parse_fields(options.fields, form))
-        for part in read_parts(
+        field_names = UnknownFieldDetector(_parse_fields(options.fields, form))
+        for part in read_log_parts(
             run,
             paths,
             reader,
             log_hints,
             record_selection,
             prints_findings=form == "sql",
-            in_pieces=form in ("text", "json", "jsonl", "csv") and not options.fields,
+            extracts_long_values=form in ("text", "json", "jsonl", "csv") and not options.fields,
         ):
             if isinstance(part, EncodedLines):
                 out.write(part.data)
             elif isinstance(part, ScriptText | SqlFragment):
                 assert isinstance(writer, SqlWriter)
-                out.write(writer.encode_text(part.data))
+                out.write(writer.escape_script_if_terminal(part.data))
             elif isinstance(part, RecordBlock):
-                field_names.check_block(part)
-                for piece in value_filler.fill(writer.encode_block(part), part.long_values):
+                field_names.remember_block_members(part)
+                for piece in value_filler.fill_placeholders(writer.encode_block(part), part.long_values):
                     out.write(piece)
             else:
                 out.flush()  # keeps diagnostics after the records that precede them
-                report_finding(run, part)
-        for piece in value_filler.fill(writer.finish(), {}):
+                print_finding_and_update_status(run, part)
+        for piece in value_filler.fill_placeholders(writer.finish(), {}):
             out.write(piece)
     report_unmatched_schema(run, paths, log_hints)
-    for text in field_names.warnings:
+    for text in field_names.unknown_field_warnings:
         run.print_diagnostic(text, level=-1)
-    if field_names.warnings and field_names.are_all_unknown:
+    if field_names.unknown_field_warnings and field_names.are_all_unknown:
         run.status = 2
     return run.status
 
 
-def _has_default_style(options: DumpOptions) -> bool:
+def _can_use_compiled_lines(options: DumpOptions) -> bool:
     """Return True if the fast writer supports all options in use."""
     has_defaults = (options.bytes, options.decode, options.with_offsets) == ("hex", "full", True)
     return has_defaults and not (options.fields or options.hex)
@@ -158,11 +158,11 @@ def _choose_reader(
 
         def read_script(log: binlogtool.OpenedLog) -> Iterator[DumpPart]:
             if not log.is_stream and record_selection.is_bounded_by_gtids:
-                log.find_unmatched(record_selection, 0).require_transactions()
+                log.find_unmatched_names(record_selection, 0).refuse_unmatched_gtids()
             return iter(log.statements(script_selection, wording))
 
         return read_script
-    if form == "jsonl" and _has_default_style(options):
+    if form == "jsonl" and _can_use_compiled_lines(options):
         from binlogtool.report.dump_output_formats import CompiledLineEncoder
 
         return lambda log: CompiledLineEncoder().encode_ranges(log.record_ranges(record_selection))
@@ -170,25 +170,25 @@ def _choose_reader(
     return lambda log: log.blocks(record_selection, decode=options.decode, raw=raw)
 
 
-def read_parts(
+def read_log_parts(
     run: CommandRun,
     paths: tuple[str, ...],
-    read: Callable[[binlogtool.OpenedLog], Iterator[DumpPart]],
+    read_log: Callable[[binlogtool.OpenedLog], Iterator[DumpPart]],
     log_hints: binlogtool.Hints | None,
     record_selection: Selection,
     *,
     prints_findings: bool = False,
-    in_pieces: bool = False,
+    extracts_long_values: bool = False,
 ) -> Iterator[DumpPart]:
     """Yield blocks, written lines, texts and findings, until the time limit.
 
     Args:
-        read: function that reads the parts of an open log.
+        read_log: function that reads the parts of an open log.
         log_hints: information that the logs do not contain themselves; None = none.
         record_selection: the selection; if nothing is selected, its names must exist in the log.
         prints_findings: print the findings of records.
-        in_pieces: long values are taken out of the blocks (`core.decode_batches`); selected members and columns need
-            whole values.
+        extracts_long_values: long values are taken out of the blocks (`core.decode_batches`); selected members and
+            columns need whole values.
     """
     import binlogtool
     from binlogtool.core.record_and_selection_types import RecordBlock, ScriptText, SqlFragment
@@ -196,13 +196,15 @@ def read_parts(
 
     settings = run.settings
     deadline = None if settings.timeout is None else time.monotonic() + settings.timeout
-    read_limits = replace(settings.limits, max_whole=limits.LONG_VALUE_BYTES) if in_pieces else settings.limits
+    read_limits = (
+        replace(settings.limits, max_whole=limits.LONG_VALUE_BYTES) if extracts_long_values else settings.limits
+    )
     with binlogtool.open(paths, **settings.make_read_options(log_hints) | {"limits": read_limits}) as log:
         run.report_skipped_files()
-        log.track_names(record_selection)
+        log.collect_names_in_next_pass(record_selection)
         is_empty: bool | None = None
         is_undamaged = True
-        for part in read(log):
+        for part in read_log(log):
             yield part
             is_undamaged = is_undamaged and all(
                 one.severity < Severity.ERROR or one.id == STATEMENT_LEFT_OUT for one in _part_findings(part)
@@ -220,7 +222,7 @@ def read_parts(
                 run.status = 6
                 raise LimitError("the time limit was reached (--timeout)")
         if is_undamaged:
-            _check_names_exist(
+            _report_unmatched_names(
                 run, log, record_selection, run.progress.records if is_empty is None else int(not is_empty),
                 is_script=is_empty is not None,
             )  # fmt: skip
@@ -236,7 +238,7 @@ def _part_findings(part: DumpPart) -> Iterator[Finding]:
         yield from (one for findings in part.findings.values() for one in findings)
 
 
-def _check_names_exist(
+def _report_unmatched_names(
     run: CommandRun, log: binlogtool.OpenedLog, record_selection: Selection, selected_count: int, *, is_script: bool
 ) -> None:
     """Report names in the selection that the log does not contain.
@@ -248,11 +250,11 @@ def _check_names_exist(
 
     if record_selection.where is not None and not selected_count:
         log.require_columns(record_selection.where)
-    unmatched = log.find_unmatched(record_selection, selected_count)
+    unmatched = log.find_unmatched_names(record_selection, selected_count)
     if is_script:
-        unmatched.require_transactions()
+        unmatched.refuse_unmatched_gtids()
     if not selected_count:
-        unmatched.require_none()
+        unmatched.refuse_missing_names()
     for text in (*unmatched.missing, *unmatched.absent):
         run.print_diagnostic(text, level=-1)
     if (
@@ -266,7 +268,7 @@ def _check_names_exist(
         run.print_diagnostic("the selection contains no record of the log")
 
 
-def report_statements(run: CommandRun, log: binlogtool.OpenedLog, selection: Selection) -> None:
+def report_statements_without_row_events(run: CommandRun, log: binlogtool.OpenedLog, selection: Selection) -> None:
     """Report the statements that change rows of the selected objects without row events, in another pass over a log.
 
     A stream cannot be read again, and is left out.
@@ -297,9 +299,9 @@ def report_statements(run: CommandRun, log: binlogtool.OpenedLog, selection: Sel
 _MAX_STATEMENTS = 5
 
 
-def report_finding(run: CommandRun, trouble: FileFinding) -> None:
+def print_finding_and_update_status(run: CommandRun, file_finding: FileFinding) -> None:
     """Print a finding, and update the exit status."""
-    file, finding = trouble
+    file, finding = file_finding
     _print_findings(run, file, (finding,))
     _update_status(run, (finding,))
 
@@ -406,7 +408,7 @@ def _run_follow(
     out: OutputDestination,
 ) -> int:
     from binlogtool.core.record_and_selection_types import FollowLoss, RecordBlock
-    from binlogtool.report.finding_policy import select_exit_code
+    from binlogtool.report.finding_policy import select_most_severe_exit_code
 
     run.progress.endless = True
     for part in follow_logs(run, paths, record_selection, follow_options, out):
@@ -418,9 +420,9 @@ def _run_follow(
                 _update_status(run, findings)
         elif isinstance(part, FollowLoss):
             run.print_diagnostic(f"{part.file}: {part.reason}", level=-1)
-            run.status = select_exit_code((run.status, part.status))
+            run.status = select_most_severe_exit_code((run.status, part.status))
         else:
-            report_finding(run, part)
+            print_finding_and_update_status(run, part)
     out.write(writer.finish())
     return run.status
 
@@ -522,7 +524,9 @@ def follow_logs(
                 for text in _find_unmatched_names(run, paths, selection, options):
                     run.print_diagnostic(f"{text} (so far; it may appear later)")
             is_first = False
-            out.wait(options.poll if deadline is None else min(options.poll, max(0.0, deadline - time.monotonic())))
+            out.sleep_unless_reader_closes(
+                options.poll if deadline is None else min(options.poll, max(0.0, deadline - time.monotonic()))
+            )
 
 
 def _find_unmatched_names(
@@ -533,7 +537,7 @@ def _find_unmatched_names(
         with binlogtool.open(paths, **run.settings.make_read_options(options.hints)) as log:
             if log.is_stream:
                 return ()
-            unmatched = log.find_unmatched(selection, 0)
+            unmatched = log.find_unmatched_names(selection, 0)
     except BinlogtoolError:
         return ()
     return (*unmatched.missing, *unmatched.absent)

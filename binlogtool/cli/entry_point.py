@@ -16,7 +16,7 @@ import click
 
 from binlogtool import limits
 from binlogtool.cli.click_command_tree import CommandRun, Terminated, TimeLimitReached, is_main_thread
-from binlogtool.errors import BinlogtoolError, LimitError, suggest_names
+from binlogtool.errors import BinlogtoolError, LimitError, format_name_suggestions
 from binlogtool.limits import MIB
 
 STATUS_INTERRUPTED, STATUS_TERMINATED, STATUS_INTERNAL_ERROR = 130, 143, 70
@@ -44,7 +44,7 @@ def run_command_line(args: Sequence[str] | None = None) -> int:
     try:
         return _run_guarded(current, arguments)
     finally:
-        current.progress.end()
+        current.progress.finish_display()
         if is_main_thread():
             signal.setitimer(signal.ITIMER_REAL, 0)
         for stream in (sys.stdout, sys.stderr):
@@ -56,7 +56,7 @@ def run_command_line(args: Sequence[str] | None = None) -> int:
 def _run_guarded(current: CommandRun, arguments: list[str]) -> int:
     debug = "--debug" in arguments
     try:
-        return _invoke_command(current, arguments)
+        return _parse_and_run_command(current, arguments)
     except BrokenPipeError:
         return current.status
     except KeyboardInterrupt:
@@ -75,10 +75,10 @@ def _run_guarded(current: CommandRun, arguments: list[str]) -> int:
             import traceback
 
             traceback.print_exc()
-        return _report_error(current, error, debug=debug)
+        return _print_error_and_choose_status(current, error, debug=debug)
 
 
-def _invoke_command(current: CommandRun, arguments: list[str]) -> int:
+def _parse_and_run_command(command_run: CommandRun, arguments: list[str]) -> int:
     from binlogtool.cli.click_command_tree import build_command_group
 
     group = build_command_group()
@@ -87,46 +87,48 @@ def _invoke_command(current: CommandRun, arguments: list[str]) -> int:
 
         import binlogtool.cli.completion  # noqa: F401  (registers the class for Bash)
 
-        return shell_complete(group, {"obj": current}, "binlogtool", "_BINLOGTOOL_COMPLETE", instruction)
+        return shell_complete(group, {"obj": command_run}, "binlogtool", "_BINLOGTOOL_COMPLETE", instruction)
     if is_main_thread():
         signal.signal(signal.SIGTERM, _raise_terminated)
-    with group.make_context("binlogtool", arguments, obj=current) as context:
+    with group.make_context("binlogtool", arguments, obj=command_run) as context:
         status = group.invoke(context)
     return status if isinstance(status, int) else 0
 
 
-def _report_error(current: CommandRun, error: Exception, *, debug: bool) -> int:
+def _print_error_and_choose_status(command_run: CommandRun, error: Exception, *, debug: bool) -> int:
     """Print one line about an error, and return its exit status."""
     match error:
         case click.exceptions.Exit():
             return error.exit_code
         case click.ClickException():
-            return _report_usage_error(current, error)
+            return _report_usage_error(command_run, error)
         case LimitError():
-            current.print_diagnostic(f"{error}; {current.describe_partial_output()}", level=-1)
+            command_run.print_diagnostic(f"{error}; {command_run.describe_partial_output()}", level=-1)
             return error.exit_code
         case BinlogtoolError():
-            current.print_diagnostic(str(error), level=-1)
+            command_run.print_diagnostic(str(error), level=-1)
             return error.exit_code
         case OSError():
-            current.print_diagnostic(f"{error.filename or 'standard output'}: {error.strerror or error}", level=-1)
+            command_run.print_diagnostic(f"{error.filename or 'standard output'}: {error.strerror or error}", level=-1)
             return 4
         case ImportError() if (extra := _MODULE_EXTRAS.get((error.name or "").partition(".")[0])) is not None:
-            current.print_diagnostic(f"this needs {error.name}: run `pip install '.[{extra}]'` in a checkout", level=-1)
+            command_run.print_diagnostic(
+                f"this needs {error.name}: run `pip install '.[{extra}]'` in a checkout", level=-1
+            )
             return 4
         case MemoryError():
-            limits.lift_ceiling()
-            max_memory = current.settings.limits.max_memory
+            limits.lift_memory_ceiling()
+            max_memory = command_run.settings.limits.max_memory
             problem = (
                 f"the work needs more than --max-memory ({max_memory:,} bytes) allows, or more than this machine has"
             )
             advice = f"try --max-memory {-(-4 * max_memory // MIB)}MiB"
-            current.print_diagnostic(
-                f"out of memory: {problem}; {advice}; {current.describe_partial_output()}", level=-1
+            command_run.print_diagnostic(
+                f"out of memory: {problem}; {advice}; {command_run.describe_partial_output()}", level=-1
             )
             return 6
     where = "see the traceback above" if debug else _write_crash_report(error)
-    current.print_diagnostic(f"internal error: {type(error).__name__}: {_error_text(error)}; {where}", level=-1)
+    command_run.print_diagnostic(f"internal error: {type(error).__name__}: {_error_text(error)}; {where}", level=-1)
     return STATUS_INTERNAL_ERROR
 
 
@@ -152,10 +154,10 @@ def _suggest_choice(error: click.ClickException) -> str:
     value = _QUOTED_VALUE.match(error.message)
     if not isinstance(kind, click.Choice) or value is None:
         return ""
-    if suggestion := suggest_names(value[1], kind.choices):
+    if suggestion := format_name_suggestions(value[1], kind.choices):
         return suggestion
     words = {word: choice for word, choice in _OTHER_WORDS.items() if choice in kind.choices}
-    return next((f"; did you mean {words[word]}?" for word in words if suggest_names(value[1], [word])), "")
+    return next((f"; did you mean {words[word]}?" for word in words if format_name_suggestions(value[1], [word])), "")
 
 
 def _write_crash_report(error: Exception) -> str:

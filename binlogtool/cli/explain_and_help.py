@@ -13,7 +13,7 @@ from binlogtool.cli import options
 from binlogtool.cli.click_command_tree import Command, CommandRun, print_help
 from binlogtool.cli.command_table import COMMANDS
 from binlogtool.cli.options import print_formats, print_json
-from binlogtool.errors import UsageError, suggest_names, unknown_name_error
+from binlogtool.errors import UsageError, format_name_suggestions, unknown_name_error
 from binlogtool.exit_status_texts import STATUSES, StatusExplanation, find_status_key
 from binlogtool.findings import EXPLANATIONS, Explanation
 from binlogtool.terminal.escape import escape
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 def _run_explain(run: CommandRun, ids: tuple[str, ...]) -> int:
     for id_ in ids:
         if id_ not in EXPLANATIONS and find_status_key(id_) is None:
-            suggestion = suggest_names(id_, EXPLANATIONS) or "; `binlogtool explain` lists them"
+            suggestion = format_name_suggestions(id_, EXPLANATIONS) or "; `binlogtool explain` lists them"
             raise UsageError(f"there is no finding or exit status {id_!r}{suggestion}")
     if run.settings.choose_output_format(_EXPLAIN_FORMS) == "json":
-        return _write_json(run, ids)
+        return _write_explanations_json(run, ids)
     with run.open_output(text=True) as out:
         width = min(100, out.columns or 100)
         for number, id_ in enumerate(ids):
@@ -41,7 +41,7 @@ def _run_explain(run: CommandRun, ids: tuple[str, ...]) -> int:
     return 0
 
 
-def _write_json(run: CommandRun, ids: tuple[str, ...]) -> int:
+def _write_explanations_json(run: CommandRun, ids: tuple[str, ...]) -> int:
     from binlogtool.format_api.encode_json import encode_document
     from binlogtool.report.verify_and_plan_text import explanation_to_json, status_to_json
 

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from binlogtool.cli.click_command_tree import Command, CommandRun
-from binlogtool.cli.convert import print_output, write_output
+from binlogtool.cli.convert import print_conversion_when_complete, write_conversion_and_print_summary
 from binlogtool.cli.options import (
     PATH,
     HintOptions,
@@ -49,10 +49,10 @@ def _run_flashback(run: CommandRun, options: FlashbackOptions) -> int:
     require_paths(options.paths)
     form = run.settings.choose_output_format(("sql", "json"))
     if run.settings.output not in (None, "-"):
-        return write_output(run, form, lambda path: _call_convert(run, options, path))
+        return write_conversion_and_print_summary(run, form, lambda path: _call_convert(run, options, path))
     if form == "json":
         raise click.UsageError("-O json prints the manifest; the script needs --output FILE.")
-    return print_output(run, options.paths, lambda path: _call_convert(run, options, path))
+    return print_conversion_when_complete(run, options.paths, lambda path: _call_convert(run, options, path))
 
 
 def _call_convert(run: CommandRun, options: FlashbackOptions, output: str) -> Manifest:
@@ -63,7 +63,7 @@ def _call_convert(run: CommandRun, options: FlashbackOptions, output: str) -> Ma
         options.paths,
         "flashback",
         output,
-        **settings.make_read_options(options.hints.read()),
+        **settings.make_read_options(options.hints.read_hint_files()),
         selection=options.selection.build(on_damage="stop"),
         manifest=options.manifest,
         overwrite=settings.overwrite,
@@ -78,7 +78,7 @@ def _call_convert(run: CommandRun, options: FlashbackOptions, output: str) -> Ma
         database=options.selection.database,
     )
     run.report_skipped_files()
-    report_unmatched_schema(run, options.paths, options.hints.read())
+    report_unmatched_schema(run, options.paths, options.hints.read_hint_files())
     return manifest
 
 

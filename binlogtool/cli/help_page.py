@@ -57,7 +57,7 @@ class _PageWriter:
         indent = " " * (longest + 4 if longest and not is_narrow else 6)
         for term, text in rows:
             if is_narrow or len(term) > longest:
-                self.lines += [self._paint(line, _TERM) for line in self._wrap_term(term)]
+                self.lines += [self._paint(line, _TERM) for line in self._split_choices_over_lines(term)]
                 self.lines += self._wrap(text, indent, indent) if text else []
                 continue
             lines = self._wrap(text, indent, indent) or [""]
@@ -71,7 +71,7 @@ class _PageWriter:
             for line in command_lines.splitlines():
                 self.lines += [self._paint(one, _TERM) for one in fold_command(line, self._width, "    ")]
 
-    def _wrap_term(self, term: str) -> Iterator[str]:
+    def _split_choices_over_lines(self, term: str) -> Iterator[str]:
         """Split a list of choices that is too long for a line; other terms are short."""
         line = "  "
         for piece in re.split(r"(?<=[|, ])", term):
@@ -166,7 +166,7 @@ def render_command_help(
             page.write_terms(rows if is_full else [(term, _first_sentence(text)) for term, text in rows])
     title = "Form of the report (-O)" if any(one.name == "to" for one in params) else "Output formats (-O)"
     if is_full:
-        _write_end(page, command.name or "", examples, outputs, title)
+        _write_help_page_end(page, command.name or "", examples, outputs, title)
     else:
         if outputs:
             page.write_line(f"{title}: {', '.join(outputs)}")
@@ -180,7 +180,7 @@ def render_command_help(
     return "\n".join(page.lines)
 
 
-def _write_end(
+def _write_help_page_end(
     page: _PageWriter, command: str, examples: Sequence[tuple[str, str]], outputs: Sequence[str], title: str
 ) -> None:
     """Write the end of a `--help` page, after the options."""

@@ -24,7 +24,7 @@ from binlogtool.cli.options import (
     selection_options,
     without_options,
 )
-from binlogtool.findings import UNCHECKED_IDS, FindingCollector, Severity
+from binlogtool.findings import UNCHECKED_IDS, CappedFindings, Severity
 
 if TYPE_CHECKING:
     from binlogtool import LogComparison
@@ -59,11 +59,11 @@ def hexdump_options(
     run: CommandRun, options: HexdumpCommandOptions, out: OutputDestination, used_columns: int = 0
 ) -> HexdumpOptions:
     """Return the options for drawing lines. used_columns: columns of a line that are already used."""
-    from binlogtool.terminal.hexdump import HexdumpOptions, choose_width
+    from binlogtool.terminal.hexdump import HexdumpOptions, choose_bytes_per_line
 
     columns = None if out.columns is None else out.columns - used_columns
     return HexdumpOptions(
-        width=options.width or choose_width(columns),
+        width=options.width or choose_bytes_per_line(columns),
         columns=columns,
         depth=options.depth,
         squeeze=not options.no_squeeze,
@@ -82,10 +82,10 @@ def run_diff(run: CommandRun, paths: tuple[str, str], options: HexdumpCommandOpt
     import binlogtool
 
     form = run.settings.choose_output_format(("text", "json", "html", "svg"))
-    _refuse_selection(options)
+    _refuse_options_unusable_with_diff(options)
     if form == "svg" and options.all:
         raise click.UsageError("--all cannot be used with -O svg, which shows the first differences only.")
-    settings, read_options = run.settings, run.settings.make_read_options(options.hints.read())
+    settings, read_options = run.settings, run.settings.make_read_options(options.hints.read_hint_files())
     limits.relax_gc()
     with (
         binlogtool.open(paths[0], **read_options) as first_log,
@@ -120,7 +120,7 @@ def _write_differences(
     return writer.difference_count
 
 
-def _refuse_selection(options: HexdumpCommandOptions) -> None:
+def _refuse_options_unusable_with_diff(options: HexdumpCommandOptions) -> None:
     name_given = next((name for name in _NOT_WITH_DIFF if getattr(options, name) not in (None, False)), None)
     if name_given is not None:
         raise click.UsageError(
@@ -161,7 +161,7 @@ def _run_hexdump(run: CommandRun, options: HexdumpCommandOptions) -> int:
         raise click.UsageError("--all needs --diff.")
     settings, annotate_options = run.settings, _make_annotate_options(options)
     limits.relax_gc()
-    with binlogtool.open(paths[0], **settings.make_read_options(options.hints.read())) as log:
+    with binlogtool.open(paths[0], **settings.make_read_options(options.hints.read_hint_files())) as log:
         extra_options = {"live": options.selection.live, "folds": form == "text"}
         annotated_log = binlogtool.annotate_log(
             log, limits=settings.limits, backend=settings.backend, **extra_options, **annotate_options
@@ -172,7 +172,7 @@ def _run_hexdump(run: CommandRun, options: HexdumpCommandOptions) -> int:
 
             check_page_size(annotated_log.file, size)
         if form == "json" and size is None:  # the SVG needs its size before the fields
-            annotation = annotated_log.to_annotation(settings.limits)
+            annotation = annotated_log.collect_annotation(settings.limits)
             size, pieces = annotation.size, iter(annotation.as_pieces())
         if form == "svg":
             return _write_svg(run, paths, size, pieces, options.depth)
@@ -203,11 +203,11 @@ def _make_annotate_options(options: HexdumpCommandOptions) -> dict[str, Any]:
 
 
 def _with_progress(
-    run: CommandRun, pieces: Iterator[AnnotatedPiece], findings: FindingCollector, size: int | None
+    run: CommandRun, pieces: Iterator[AnnotatedPiece], findings: CappedFindings, size: int | None
 ) -> Iterator[AnnotatedPiece]:
     """Yield the pieces that have rows; collect findings, set the exit status, and report progress."""
     for piece in pieces:
-        findings.add(piece.findings)
+        findings.add_findings(piece.findings)
         if any(found.severity is Severity.ERROR for found in piece.findings):
             run.status = max(run.status, 1)
         if any(found.id in UNCHECKED_IDS for found in piece.findings):
@@ -222,7 +222,7 @@ def _write_json(
 ) -> None:
     from binlogtool.report.render_annotated_bytes import encode_annotation
 
-    findings = FindingCollector(run.settings.limits.max_findings_per_id)
+    findings = CappedFindings(run.settings.limits.max_findings_per_id)
     rows = (row for piece in _with_progress(run, pieces, findings, size) for row in piece.rows)
     for text in encode_annotation(name, size or 0, rows, findings.as_tuple):
         out.write(text)
@@ -241,7 +241,7 @@ def _write_html(
     from binlogtool.report.render_annotated_bytes import AnnotationPage
 
     page = AnnotationPage(*page_facts, joins=True)
-    findings = FindingCollector(run.settings.limits.max_findings_per_id)
+    findings = CappedFindings(run.settings.limits.max_findings_per_id)
     out.write(page.render_start().encode("utf-8"))
     for piece in _with_progress(run, pieces, findings, page_facts[2]):
         for section in page.render_piece(piece):
@@ -256,7 +256,7 @@ def _write_svg(
 
     from binlogtool.terminal.hexdump import render_picture
 
-    findings = FindingCollector(run.settings.limits.max_findings_per_id)
+    findings = CappedFindings(run.settings.limits.max_findings_per_id)
     picture = render_picture(_with_progress(run, pieces, findings, size), basename(paths[0]), depth)
     with run.open_output(text=False, inputs=paths) as out:
         out.write(picture)
@@ -271,13 +271,13 @@ def _write_text(
     out: OutputDestination,
 ) -> None:
     from binlogtool.report.verify_and_plan_text import render_findings
-    from binlogtool.terminal.hexdump import draw_hexdump, join_small_pieces, kernel_compiler
+    from binlogtool.terminal.hexdump import draw_hexdump_in_chunks, join_small_pieces, kernel_compiler
 
     drawing, compile_ = hexdump_options(run, options, out), kernel_compiler(run.settings.backend)
-    findings = FindingCollector(run.settings.limits.max_findings_per_id)
+    findings = CappedFindings(run.settings.limits.max_findings_per_id)
     heading = True
     for rows, spaces in join_small_pieces(_with_progress(run, pieces, findings, size)):
-        for text in draw_hexdump(rows, spaces, drawing, heading, compile_):
+        for text in draw_hexdump_in_chunks(rows, spaces, drawing, heading, compile_):
             out.write(text)
         heading = False
     for line in render_findings(findings.as_tuple()):

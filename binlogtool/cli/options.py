@@ -15,7 +15,7 @@ import click
 import msgspec
 
 import binlogtool
-from binlogtool.errors import UsageError, suggest_names, unknown_name_error
+from binlogtool.errors import UsageError, format_name_suggestions, unknown_name_error
 from binlogtool.limits import parse_size, shorten
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def complete_condition(ctx: click.Context, _param: click.Parameter, incomplete: 
     if dot:
         return [
             f"{before}{inside}.{name}"
-            for name in _filter_by_prefix(_find_names_in_log(ctx, inside), word.partition(".")[2])
+            for name in _filter_by_prefix(_find_member_names_in_log(ctx, inside), word.partition(".")[2])
         ]
     return [before + name for name in _filter_by_prefix((*MEMBERS, *(f"{one}." for one in BODY_MEMBERS)), word)]
 
@@ -121,7 +121,7 @@ def complete_report(_ctx: click.Context, _param: click.Parameter, incomplete: st
     ]
 
 
-def _find_names_in_log(ctx: click.Context, inside: str) -> list[str]:
+def _find_member_names_in_log(ctx: click.Context, image_or_body: str) -> list[str]:
     """Return names of body members or columns in the first records of the log on the line.
 
     Names that would need quoting in the shell are left out.
@@ -134,7 +134,7 @@ def _find_names_in_log(ctx: click.Context, inside: str) -> list[str]:
         for path in _files_on_command_line(ctx)[:1]:
             with binlogtool.open(path) as log:
                 for record in islice(log.records(), _MAX_SCANNED_RECORDS):
-                    names.update(_body_keys(record.body, inside))
+                    names.update(_body_keys(record.body, image_or_body))
     except (BinlogtoolError, OSError):
         pass  # completion ignores wrong paths
     return sorted(name for name in names if _PLAIN_NAME.fullmatch(name))
@@ -325,7 +325,7 @@ class Option(click.Option):
 option = Option
 
 
-def in_group(title: str, params: Iterable[click.Parameter]) -> list[click.Parameter]:
+def assign_help_group(title: str, params: Iterable[click.Parameter]) -> list[click.Parameter]:
     """Assign new options to a group of the help, unless they already have a group."""
     params = list(params)
     for param in params:
@@ -338,13 +338,13 @@ LIMIT_NAMES: tuple[str, ...] = ("record", "inflate", "depth")
 """Names of `--max NAME=VALUE`: the sizes of a record and of a decompressed record, and the nesting depth."""
 
 
-def _parse_limit(text: str) -> tuple[str, int]:
+def _parse_max_option(text: str) -> tuple[str, int]:
     """Parse `NAME=VALUE` of `--max` into the name of a field of `Limits` and its value."""
     name, equals, value = text.partition("=")
     if name not in LIMIT_NAMES or not equals:
         raise UsageError(
             f"{shorten(text)!r} is not a limit; use record=SIZE, inflate=SIZE or depth=N"
-            f"{suggest_names(name, LIMIT_NAMES)}"
+            f"{format_name_suggestions(name, LIMIT_NAMES)}"
         )
     if name != "depth":
         return f"max_{name}", parse_size(value)
@@ -355,7 +355,7 @@ def _parse_limit(text: str) -> tuple[str, int]:
 
 def _output_options() -> list[click.Parameter]:
     """Return the options about the output: its format and destination."""
-    return in_group("Output", [
+    return assign_help_group("Output", [
         option("-O --output-format NAME",
             "text, json, jsonl, …; the help of each command lists its formats.",
             shell_complete=_complete_output_format),
@@ -374,12 +374,12 @@ def _output_options() -> list[click.Parameter]:
 
 
 def _limit_options() -> list[click.Parameter]:
-    return in_group("Limits", [
+    return assign_help_group("Limits", [
         option("--max-memory SIZE", "Memory limit (default: 256MiB).", SIZE),
         option("--max NAME=VALUE",
             "record=SIZE: report longer records as findings (default: per format); inflate=SIZE: maximum size of one "
             "decompressed record (default: 256MiB); depth=N: maximum nesting depth (default: 64); repeatable.",
-            ParsedType("limit", _parse_limit), multiple=True, shell_complete=_complete_limit),
+            ParsedType("limit", _parse_max_option), multiple=True, shell_complete=_complete_limit),
         option("--timeout DURATION", "Stop after this time with a partial result and status 6.", DURATION),
         option("--jobs N",
             "Number of local processes that share the files (default: 1).", click.IntRange(1, 256), default=1),
@@ -389,14 +389,14 @@ def _limit_options() -> list[click.Parameter]:
 def global_options() -> list[click.Parameter]:
     """Return new objects of the global options, which are accepted before and after the command."""
     return [
-        *in_group("Input", [
+        *assign_help_group("Input", [
             option("-f --format NAME",
                 "Log format (default: detected by content); `list` prints all.",
                 shell_complete=_complete_format_option),
         ]),
         *_output_options(),
         *_limit_options(),
-        *in_group("Configuration", [
+        *assign_help_group("Configuration", [
             option("--backend auto|native|python",
                 "Scanner backend (default: native code if available).", default="auto"),
             option("--config FILE", "Defaults of options, in TOML (default: the user's file).", PATH),
@@ -411,7 +411,7 @@ GLOBAL_NAMES = tuple(p.name or "" for p in global_options())
 
 def hint_options() -> list[click.Parameter]:
     """Return new options that name files with information that a log lacks; `HintOptions` holds them."""
-    return in_group("Input", [
+    return assign_help_group("Input", [
         option("--schema FILE.sql",
             "CREATE TABLE statements: names and types of columns; repeatable.", PATH, multiple=True, is_common=True),
         option("--keyfile FILE", "Keys of encrypted logs: a key file or a keyring.", PATH, is_common=True),
@@ -421,7 +421,7 @@ def hint_options() -> list[click.Parameter]:
 
 def script_options() -> list[click.Parameter]:
     """Return new options of SQL scripts."""
-    return in_group("SQL", [
+    return assign_help_group("SQL", [
         option("--rows exact|statements",
             "Row changes as the log's own events (default), or as INSERT, UPDATE and DELETE.", is_common=True,
             default="exact"),
@@ -439,7 +439,7 @@ def script_options() -> list[click.Parameter]:
 
 def envelope_options() -> list[click.Parameter]:
     """Return new options for change messages (Debezium, Maxwell, Canal)."""
-    return in_group("Messages", [
+    return assign_help_group("Messages", [
         option("--envelope debezium|maxwell|canal",
             "Row changes as messages in this shape, one per line or row; for jsonl and tables.", is_common=True),
         option("--source-name NAME", "debezium: value of source.name, which no log contains (default: left out)."),
@@ -491,7 +491,7 @@ def server_version_option() -> click.Parameter:
 
 
 def _object_options() -> list[click.Parameter]:
-    return in_group("Selection", [
+    return assign_help_group("Selection", [
         option("--object GLOB", "Only this table, space or key; repeatable.", multiple=True, is_common=True),
         option("--database NAME",
             "Tables of this database, as --object 'NAME.*'; repeatable, adds to --object.", multiple=True),
@@ -504,7 +504,7 @@ def _object_options() -> list[click.Parameter]:
 
 def selection_options() -> list[click.Parameter]:
     """Return new options that select records; `SelectionOptions` holds them."""
-    return in_group("Selection", [
+    return assign_help_group("Selection", [
         option("-j --start-position POS",
             "Start position: offset, end-4KiB, record:N, page:N, seq:N, FILE:POS; or gtid:0-1-42: start after this "
             "transaction. With several files an offset refers to the first one.", is_common=True),
@@ -566,7 +566,7 @@ MASTER_HELP = "Run on Spark: local[*] (embedded), or spark://HOST:PORT, a cluste
 
 def spark_options(help: str = MASTER_HELP) -> list[click.Parameter]:
     """Return new options for Spark. help: help text of --master."""
-    return in_group("Spark", [
+    return assign_help_group("Spark", [
         option("--master URL", help, is_common=True),
         option("--conf KEY=VALUE",
             "A Spark setting; repeatable; overrides spark-defaults.conf, which overrides binlogtool's defaults. "
@@ -642,7 +642,7 @@ class SelectionOptions(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             UsageError: a time is invalid, or the options contradict each other.
         """
-        from binlogtool.core.record_and_selection_types import Selection, check_where
+        from binlogtool.core.record_and_selection_types import Selection, require_valid_where
 
         if self.tail is not None and self.limit is not None:
             raise UsageError("--tail and --limit cannot be combined")
@@ -651,7 +651,7 @@ class SelectionOptions(msgspec.Struct, frozen=True, kw_only=True):
             for text in (self.start_datetime, self.stop_datetime)
         ]
         if self.where is not None:
-            check_where(self.where)  # report errors before a file is opened
+            require_valid_where(self.where)  # report errors before a file is opened
         return Selection(
             objects=(*self.object, *_table_patterns(self.database, self.table)),
             start=self.start_position,
@@ -676,7 +676,7 @@ class HintOptions(msgspec.Struct, frozen=True, kw_only=True):
     level: str | None = None
     redo: str | None = None
 
-    def read(self, selection: Selection | None = None, *, script: bool = False) -> binlogtool.Hints | None:
+    def read_hint_files(self, selection: Selection | None = None, *, script: bool = False) -> binlogtool.Hints | None:
         """Read the files that the options name; None = nothing is known.
 
         Args:
@@ -690,7 +690,7 @@ class HintOptions(msgspec.Struct, frozen=True, kw_only=True):
 
         values = msgspec.structs.asdict(self)
         hints = binlogtool.read_hints(**values) if any(values.values()) else None
-        return hints if selection is None else add_selection_hints(selection, hints, script=script)
+        return hints if selection is None else add_selection_hints(selection, hints, needs_statements=script)
 
     def to_read_options(self, format_: str) -> GivenReadOptions:
         """Return the options as the next command needs them. format_: `--format`."""
@@ -719,7 +719,7 @@ class SqlScriptOptions(msgspec.Struct, frozen=True, kw_only=True):
     load_files: str | None
 
 
-def in_short_help(params: Iterable[click.Parameter], *names: str) -> list[click.Parameter]:
+def mark_shown_in_short_help(params: Iterable[click.Parameter], *names: str) -> list[click.Parameter]:
     """Mark the options so that `-h` shows only those with these names; for a command with many options."""
     params = list(params)
     for param in params:

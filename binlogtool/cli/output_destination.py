@@ -230,7 +230,7 @@ class OutputDestination:
         self._encoding = encoding if text and encoding != "utf-8" else None
         return sys.stdout.buffer
 
-    def _before_first_write(self) -> None:
+    def _hide_progress_and_start_pager(self) -> None:
         """Hide the progress line and start the pager before the first bytes for standard output."""
         self.has_written = True
         if self.name != "standard output":
@@ -257,7 +257,7 @@ class OutputDestination:
             BrokenPipeError: the reader closed the pipe.
         """
         if not self.has_written:
-            self._before_first_write()
+            self._hide_progress_and_start_pager()
         if self._encoding:
             data = bytes(data).decode("utf-8").encode(self._encoding, _ENCODE_FALLBACK)
         self._run_write(lambda: self._stream.write(data))
@@ -297,7 +297,7 @@ class OutputDestination:
         """
         return error if isinstance(error, BrokenPipeError) else InputOutputError(f"{self.name}: {error.strerror}")
 
-    def wait(self, seconds: float) -> None:
+    def sleep_unless_reader_closes(self, seconds: float) -> None:
         """Sleep, but stop when the reader closes the pipe.
 
         Raises:

@@ -20,7 +20,7 @@ from binlogtool.cli.options import (
     spark_options,
 )
 from binlogtool.errors import LimitError, UsageError
-from binlogtool.report.finding_policy import select_exit_code
+from binlogtool.report.finding_policy import select_most_severe_exit_code
 
 if TYPE_CHECKING:
     from binlogtool.cli.output_destination import OutputDestination
@@ -62,7 +62,7 @@ def _run_replay(run: CommandRun, options: ReplayDryRunOptions) -> int:
     inputs = (*paths, *(() if compare is None else (compare,)))
     with run.open_output(text=form == "text", inputs=inputs) as out:
         if explain is not None:
-            return _print_explanation(caller, out, form, paths, explain)
+            return _print_record_decision(caller, out, form, paths, explain)
         results = caller.replay_paths(paths, _decision_writer(out) if form == "jsonl" else None)
         run.status = _compute_status(run, results)
         _report_separate_snapshots(run, results)
@@ -82,7 +82,7 @@ def _compute_status(run: CommandRun, results: list[ReplayResult]) -> int:
         if result.incomplete_reason is not None:
             run.print_diagnostic(f"{result.path}: {result.incomplete_reason}; the result is partial", level=-1)
     is_unknown = [one.is_encrypted or one.incomplete_reason is not None for one in results]
-    return select_exit_code(
+    return select_most_severe_exit_code(
         [6 if lost else int(not one.is_clean) for one, lost in zip(results, is_unknown, strict=True)]
     )
 
@@ -106,7 +106,7 @@ class _ReplayCaller:
     def __init__(self, run: CommandRun, options: ReplayDryRunOptions, next_command_options: GivenReadOptions) -> None:
         self.run, self.next_command_options = run, next_command_options
         self._replay_options: dict[str, Any] = {
-            **run.settings.make_read_options(options.hints.read()),
+            **run.settings.make_read_options(options.hints.read_hint_files()),
             "master": build_master(options.master, options.conf),
             **{name: getattr(options, name) for name in ("policy", "against", "until", "digest", "server_version")},
             "on_step": lambda step: run.progress.update_stage(*step[:2], total=step[2]),
@@ -118,7 +118,7 @@ class _ReplayCaller:
 
         results = binlogtool.replay(paths, **{**self._replay_options, **other}, on_decision=on_decision)
         self.run.report_skipped_files(as_server=True)
-        self.run.report_work_messages()
+        self.run.print_cluster_messages_once()
         return results
 
 
@@ -152,18 +152,18 @@ def _print_comparison(
     form: str,
     results: list[ReplayResult],
     paths: tuple[str, ...],
-    compare: str,
+    other_path: str,
 ) -> None:
     """Print the comparison with another log; a difference makes the exit status 1."""
     from binlogtool.format_api.encode_json import encode_document
     from binlogtool.report.diagnosis_and_replay import (
-        compare_states,
+        compare_replay_states,
         render_state_differences,
         replay_to_json,
         suggest_after_comparison,
     )
 
-    other_results = caller.replay_paths((compare,))
+    other_results = caller.replay_paths((other_path,))
     if incomplete_result := next((one for one in other_results if one.incomplete_reason is not None), None):
         raise LimitError(
             f"{incomplete_result.path}: {incomplete_result.incomplete_reason}; the logs cannot be compared"
@@ -172,9 +172,9 @@ def _print_comparison(
     if formats_a != formats_b:
         texts = [", ".join(sorted(one)) or "no log" for one in (formats_a, formats_b)]
         raise UsageError(
-            f"--compare: different formats: A = {' '.join(paths)} has {texts[0]}, B = {compare} {texts[1]}"
+            f"--compare: different formats: A = {' '.join(paths)} has {texts[0]}, B = {other_path} {texts[1]}"
         )
-    differing = compare_states(results, other_results)
+    differing = compare_replay_states(results, other_results)
     caller.run.status = max(caller.run.status, int(bool(differing)))
     if form == "json":
         value = {
@@ -187,14 +187,14 @@ def _print_comparison(
         return
     if caller.run.settings.verbosity >= 0:
         _print_text(out, [*results, *other_results], caller.next_command_options)
-    for text in render_state_differences(differing, " ".join(paths), compare):
+    for text in render_state_differences(differing, " ".join(paths), other_path):
         out.write_line(text)
-    sides = ((results, paths), (other_results, (compare,)))
+    sides = ((results, paths), (other_results, (other_path,)))
     for text in suggest_after_comparison(differing, sides, caller.next_command_options):
         out.write_line(f"next      {text}")
 
 
-def _print_explanation(
+def _print_record_decision(
     caller: _ReplayCaller, out: OutputDestination, form: str, paths: tuple[str, ...], record_text: str
 ) -> int:
     """Print the decision on one record."""

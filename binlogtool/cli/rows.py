@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from binlogtool.api import spool_standard_input
 from binlogtool.cli.click_command_tree import Command, CommandRun
-from binlogtool.cli.dump import report_finding, report_statements
+from binlogtool.cli.dump import print_finding_and_update_status, report_statements_without_row_events
 from binlogtool.cli.options import (
     PATH,
     HintOptions,
@@ -28,7 +28,7 @@ from binlogtool.cli.options import (
     without_options,
 )
 from binlogtool.core.record_and_selection_types import FileFinding
-from binlogtool.errors import RefusedError, UsageError, join_names, suggest_names
+from binlogtool.errors import RefusedError, UsageError, format_name_suggestions, join_names
 from binlogtool.findings import ENCRYPTED
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
     selection, troubles = options.selection.build(on_damage="skip"), list[FileFinding]()
     with (
         spool_standard_input() if "-" in options.paths else nullcontext(),
-        binlogtool.open(options.paths, **settings.make_read_options(options.hints.read())) as log,
+        binlogtool.open(options.paths, **settings.make_read_options(options.hints.read_hint_files())) as log,
         run.open_output(text=form == "text", inputs=options.paths) as out,
         ExitStack() as held,
     ):  # fmt: skip
@@ -73,9 +73,9 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
             raise RefusedError("an Arrow stream could control the terminal; use a pipe or --output FILE")
         run.report_skipped_files()
         try:
-            tables, open_rows = _open_tables(run, log, options, selection, form, held)
+            tables, open_rows = _open_selected_table_rows(run, log, options, selection, form, held)
         except UsageError:
-            report_statements(run, log, selection)
+            report_statements_without_row_events(run, log, selection)
             raise
         remaining, nameless = selection.limit, list[str]()
         for table in tables:
@@ -95,15 +95,15 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
                 nameless.append(table)
             troubles += rows.findings
         _report_nameless(run, nameless)
-        report_statements(run, log, selection)
+        report_statements_without_row_events(run, log, selection)
         has_times, is_empty = (selection.start_time, selection.stop_time) != (None, None), not run.progress.records
         if tables and (has_times or (is_empty and selection.where is not None)):
             without_objects = replace(selection, objects=(), exclude_objects=())
-            unmatched = log.find_unmatched(without_objects, run.progress.records)
+            unmatched = log.find_unmatched_names(without_objects, run.progress.records)
             for text in (*unmatched.missing, *unmatched.absent):
                 run.print_diagnostic(text)
-    report_unmatched_schema(run, options.paths, options.hints.read())
-    _report_troubles(run, troubles)
+    report_unmatched_schema(run, options.paths, options.hints.read_hint_files())
+    _report_findings_once(run, troubles)
     return run.status
 
 
@@ -117,18 +117,22 @@ def _report_nameless(run: CommandRun, tables: Sequence[str]) -> None:
         )
 
 
-def _report_troubles(run: CommandRun, troubles: Iterable[FileFinding]) -> None:
+def _report_findings_once(run: CommandRun, file_findings: Iterable[FileFinding]) -> None:
     """Report each finding once; one for those that say the same of one file."""
-    from binlogtool.report.format_numbers_and_names import format_repeats, group_repeats
+    from binlogtool.report.format_numbers_and_names import format_repeats, group_and_count_by_key
 
-    places = group_repeats(troubles, lambda one: (one.file, one.finding.id, one.finding.offset, one.finding.message))
-    groups = group_repeats((one for one, _ in places), lambda one: (one.file, one.finding.id, one.finding.message))
+    places = group_and_count_by_key(
+        file_findings, lambda one: (one.file, one.finding.id, one.finding.offset, one.finding.message)
+    )
+    groups = group_and_count_by_key(
+        (one for one, _ in places), lambda one: (one.file, one.finding.id, one.finding.message)
+    )
     for one, count in groups:
         message = f"{one.finding.message}{format_repeats(count)}"
-        report_finding(run, FileFinding(one.file, replace(one.finding, message=message)))
+        print_finding_and_update_status(run, FileFinding(one.file, replace(one.finding, message=message)))
 
 
-def _open_tables(
+def _open_selected_table_rows(
     run: CommandRun, log: binlogtool.OpenedLog, options: RowsOptions, selection: Selection, form: str, held: ExitStack
 ) -> tuple[list[str], OpenRows]:
     """Return the names of the selected tables, and the function that opens the rows of one of them.
@@ -140,7 +144,7 @@ def _open_tables(
         UsageError: the log has no such table, or several tables are selected for an output that holds only one.
     """
     if len(selection.objects) == 1 and not selection.exclude_objects:
-        rows = _open_table(log, options, selection, selection.objects[0])
+        rows = _open_table_rows(log, options, selection, selection.objects[0])
         if _has_table(rows):
             return [selection.objects[0]], lambda _name, _limit: rows
     tables = _select_tables(run, log, selection)
@@ -150,7 +154,7 @@ def _open_tables(
             f" (or convert --to {'csv' if form == 'csv' else 'parquet'} --per-table writes a directory for each)"
         )
     if len(tables) < 2:
-        return tables, lambda name, _limit: _open_table(log, options, selection, name)
+        return tables, lambda name, _limit: _open_table_rows(log, options, selection, name)
     columns, row_selection = _list_columns(options), replace(selection, objects=(), exclude_objects=())
     spooled = held.enter_context(
         log.spool_tables(tables, image=options.image, columns=columns, selection=row_selection)
@@ -175,11 +179,13 @@ def _require_columns(tables: dict[str, binlogtool.LogRows], columns: Sequence[st
             raise UsageError(f"--columns {name}: none of the tables {join_names(list(tables))} has this column")
 
 
-def _open_table(log: binlogtool.OpenedLog, options: RowsOptions, selection: Selection, name: str) -> binlogtool.LogRows:
+def _open_table_rows(
+    log: binlogtool.OpenedLog, options: RowsOptions, selection: Selection, table_name: str
+) -> binlogtool.LogRows:
     """Return the rows of one table."""
     row_selection = replace(selection, objects=(), exclude_objects=())
     rows: binlogtool.LogRows = log.rows(
-        name, image=options.image, columns=_list_columns(options), selection=row_selection
+        table_name, image=options.image, columns=_list_columns(options), selection=row_selection
     )
     return rows
 
@@ -206,8 +212,8 @@ def _select_tables(run: CommandRun, log: binlogtool.OpenedLog, selection: Select
         _report_no_tables(run, log)
         return []
     if absent := _filter_tables(known, selection):
-        unmatched = log.find_unmatched(where_to_look, 0)
-        unmatched.require_none()
+        unmatched = log.find_unmatched_names(where_to_look, 0)
+        unmatched.refuse_missing_names()
         for text in (f"the selection contains no row of {join_names(absent)}", *unmatched.absent):
             run.print_diagnostic(text)
         return []
@@ -218,7 +224,7 @@ def _select_tables(run: CommandRun, log: binlogtool.OpenedLog, selection: Select
     same_names = [name for name in known if name.rpartition(".")[2] == wanted]
     names = databases if wanted.endswith(".*") else known if "." in wanted else [n.rpartition(".")[2] for n in known]
     suggestion = f"; did you mean {' or '.join(same_names[:_MAX_LISTED])}?" if same_names else ""
-    suggestion = suggestion or suggest_names(wanted, names) or f"; it has {join_names(known)}"
+    suggestion = suggestion or format_name_suggestions(wanted, names) or f"; it has {join_names(known)}"
     raise UsageError(f"{wanted}: the log contains no such table{suggestion}")
 
 
@@ -230,7 +236,7 @@ def _report_no_tables(run: CommandRun, log: binlogtool.OpenedLog) -> None:
     """
     for part in log.blocks(decode="frame"):
         if isinstance(part, FileFinding) and part.finding.id == ENCRYPTED:
-            report_finding(run, part)
+            print_finding_and_update_status(run, part)
             return
     raise UsageError(
         "the log has no rows of tables; with binlog_format=STATEMENT, MySQL and MariaDB log statements (see dump)"

@@ -29,7 +29,7 @@ from binlogtool.verification.verify_report import (
     PathFailure,
     Report,
     SetReport,
-    add_missing_files,
+    add_missing_file_findings,
     merge_reports,
 )
 
@@ -61,9 +61,9 @@ class VerifyJob(msgspec.Struct, frozen=True):
 
     def run_verify(self) -> Report:
         """Return the library's report."""
-        return binlogtool.verify(self.paths, times=self.times, **self.to_options())
+        return binlogtool.verify(self.paths, times=self.times, **self.to_common_options())
 
-    def to_options(self) -> dict[str, Any]:
+    def to_common_options(self) -> dict[str, Any]:
         """Return the arguments that local and Spark calls have in common."""
         other = ("path", "more_paths", "times")
         return {name: getattr(self, name) for name in self.__struct_fields__ if name not in other}
@@ -82,25 +82,25 @@ class VerifyOptions(msgspec.Struct, frozen=True):
     master: str | binlogtool.SparkMaster | None = None
 
 
-def collect_reports(run: CommandRun, paths: Sequence[str], options: VerifyOptions) -> Report:
+def verify_paths_into_one_report(run: CommandRun, paths: Sequence[str], options: VerifyOptions) -> Report:
     """Verify all paths, and return one report about them."""
     deadline = _compute_deadline(run, options)
     if options.state is not None:
-        reports = _verify_with_state(run, paths, options, deadline, options.state)
+        reports = _verify_changed_paths_with_state(run, paths, options, deadline, options.state)
     else:
-        reports = _verify_units(run, _split_paths(paths, options), options, deadline)
+        reports = _verify_path_groups(run, _group_paths_by_directory(paths, options), options, deadline)
     return merge_reports(reports)
 
 
-def _verify_units(
-    run: CommandRun, units: Sequence[Sequence[str]], options: VerifyOptions, deadline: float | None
+def _verify_path_groups(
+    run: CommandRun, path_groups: Sequence[Sequence[str]], options: VerifyOptions, deadline: float | None
 ) -> Iterator[Report]:
-    """Yield a report for each unit of `_split_paths`, in order, until the deadline."""
+    """Yield a report for each unit of `_group_paths_by_directory`, in order, until the deadline."""
     if options.master is not None:
-        return _verify_on_spark(run, [path for unit in units for path in unit], options, deadline, options.master)
-    if run.settings.jobs > 1 and sum(map(len, units)) > 1:
-        return _verify_in_processes(run, units, options, deadline)
-    return _verify_sequentially(run, units, options, deadline)
+        return _verify_on_spark(run, [path for unit in path_groups for path in unit], options, deadline, options.master)
+    if run.settings.jobs > 1 and sum(map(len, path_groups)) > 1:
+        return _verify_in_processes(run, path_groups, options, deadline)
+    return _verify_sequentially(run, path_groups, options, deadline)
 
 
 def _compute_deadline(run: CommandRun, options: VerifyOptions) -> float | None:
@@ -108,7 +108,7 @@ def _compute_deadline(run: CommandRun, options: VerifyOptions) -> float | None:
     return time.monotonic() + min(durations) if durations else None
 
 
-def _build_call(paths: Sequence[str], options: VerifyOptions, deadline: float | None) -> VerifyJob:
+def _build_verify_job(paths: Sequence[str], options: VerifyOptions, deadline: float | None) -> VerifyJob:
     remaining = None if deadline is None else max(0.001, deadline - time.monotonic())
     limits = replace(options.job.limits, timeout=remaining)
     return replace(options.job, path=paths[0], more_paths=tuple(paths[1:]), limits=limits)
@@ -120,14 +120,14 @@ def _verify_sequentially(
     number, count = 0, sum(map(len, units))
     for unit in units:
         if deadline is not None and time.monotonic() >= deadline:
-            yield _report_unverified(unit[0], count - number, count)
+            yield _make_report_of_unverified_paths(unit[0], count - number, count)
             return
         number += len(unit)
         run.progress.part = f" ({number} of {count})" if count > 1 else ""
-        yield _build_call(unit, options, deadline).run_verify()
+        yield _build_verify_job(unit, options, deadline).run_verify()
 
 
-def _split_paths(paths: Sequence[str], options: VerifyOptions) -> list[list[str]]:
+def _group_paths_by_directory(paths: Sequence[str], options: VerifyOptions) -> list[list[str]]:
     """Return consecutive paths of files in the same directory as one unit, other paths as one each, as Spark needs."""
     if options.master is not None:
         return [[path] for path in paths]
@@ -135,17 +135,17 @@ def _split_paths(paths: Sequence[str], options: VerifyOptions) -> list[list[str]
     return [[path for _, path in unit] for _, unit in by_directory]
 
 
-def _report_unverified(path: str, remaining: int, count: int) -> Report:
-    """Report the paths that were not verified in time. path: the first of them."""
+def _make_report_of_unverified_paths(first_path: str, unverified_count: int, total_count: int) -> Report:
+    """Report the paths that were not verified in time. first_path: the first of them."""
     why = "because the time limit was reached (--timeout, --max-duration)"
-    text = f"{remaining:,} of {count:,} paths were not verified {why}"
-    return Report((), (), (PathFailure(path, text, 6),), True)
+    text = f"{unverified_count:,} of {total_count:,} paths were not verified {why}"
+    return Report((), (), (PathFailure(first_path, text, 6),), True)
 
 
-def _verify_with_state(
+def _verify_changed_paths_with_state(
     run: CommandRun, paths: Sequence[str], options: VerifyOptions, deadline: float | None, state: VerifyState
 ) -> Iterator[Report]:
-    calls = [_build_call(unit, options, deadline) for unit in _split_paths(paths, options)]
+    calls = [_build_verify_job(unit, options, deadline) for unit in _group_paths_by_directory(paths, options)]
     reports = [state.find_reusable_report(call) for call in calls]
     if state.other_options_count:
         count = f"{state.other_options_count:,} of {len(calls):,}"
@@ -157,15 +157,15 @@ def _verify_with_state(
             f"--state: {unchanged_count:,} of {len(paths):,} paths not read: unchanged since the last run"
         )
     changed_units = [call.paths for call, report in zip(calls, reports, strict=True) if report is None]
-    new_reports = _verify_units(run, changed_units, options, deadline)
+    new_reports = _verify_path_groups(run, changed_units, options, deadline)
     for call, report in zip(calls, reports, strict=True):
         if report is not None:
             for path in call.paths:
                 run.print_diagnostic(f"{path}: unchanged since it was verified", level=1)
             yield report
         elif (report := next(new_reports, None)) is not None:
-            yield state.add_result(call, report)
-    if missing := state.find_missing_paths(calls):
+            yield state.compare_and_store_result(call, report)
+    if missing := state.report_missing_recorded_files(calls):
         yield Report((), missing)
 
 
@@ -176,14 +176,14 @@ def _verify_on_spark(
     deadline: float | None,
     master: str | binlogtool.SparkMaster,
 ) -> Iterator[Report]:
-    call = _build_call([""], options, deadline)
+    call = _build_verify_job([""], options, deadline)
     parts = binlogtool.verify_fleet(
         paths,
         master=master,
         on_step=lambda step: run.progress.update_stage(*step[:2], total=step[2]),
-        **call.to_options(),
+        **call.to_common_options(),
     )
-    run.report_work_messages()
+    run.print_cluster_messages_once()
     if late_count := sum(part is None for part in parts):
         reason = "the time limit was reached (--timeout, --max-duration)"
         run.print_diagnostic(f"{late_count:,} of {len(paths):,} paths were not completely verified: {reason}")
@@ -198,7 +198,7 @@ def _verify_in_processes(
     if pool is None:
         yield from _verify_sequentially(run, units, options, deadline)
         return
-    calls = [_build_call(unit, options, deadline) for unit in units]
+    calls = [_build_verify_job(unit, options, deadline) for unit in units]
     done_bytes, total = 0, sum(os.path.getsize(path) for path in paths if os.path.isfile(path))
     with pool:
         for number, value in enumerate(pool.map(_verify_in_child, calls), start=1):
@@ -367,8 +367,8 @@ class VerifyState:
         Raises:
             UsageError: the stored result is not a report.
         """
-        key = _make_key(call)
-        entry, stamp = self._entries.get(key), _stamp_call(call)
+        key = _make_state_key(call)
+        entry, stamp = self._entries.get(key), _stamp_files_of_job(call)
         self._stamps[key] = stamp
         if entry is None or stamp is None or entry.stamp != stamp:
             return None
@@ -378,27 +378,27 @@ class VerifyState:
         if _DEPTHS.index(entry.depth) < _DEPTHS.index(call.depth):
             return None
         try:
-            return _mark_unchanged(_check_report(report_from_dict(entry.report)))
+            return _mark_unchanged(_check_report_types(report_from_dict(entry.report)))
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             text = f"the stored result of {call.path} is not a report ({type(error).__name__}: {error})"
             raise UsageError(f"{self._path}: {text}; remove the file to verify again") from error
 
-    def add_result(self, call: VerifyJob, report: Report) -> Report:
+    def compare_and_store_result(self, job: VerifyJob, report: Report) -> Report:
         """Add findings about missing files and changed durable parts of files to the report, store it if complete, and
         return it.
         """
-        entry = self._entries.get(_make_key(call))
+        entry = self._entries.get(_make_state_key(job))
         old_prefixes = {_make_absolute(one.path): one for one in entry.prefixes} if entry is not None else {}
-        changed = [_check_prefix(f, old_prefixes.get(_make_absolute(f.path))) for f in report.files]
-        result, lost_paths = add_missing_files(replace(report, files=tuple(changed)), old_prefixes)
-        if not report.incomplete and not report.failures and call.path != "-":
-            self._append_line(call, result, [old_prefixes[path] for path in lost_paths])
+        changed = [_add_finding_if_prefix_changed(f, old_prefixes.get(_make_absolute(f.path))) for f in report.files]
+        result, lost_paths = add_missing_file_findings(replace(report, files=tuple(changed)), old_prefixes)
+        if not report.incomplete and not report.failures and job.path != "-":
+            self._append_line(job, result, [old_prefixes[path] for path in lost_paths])
         return result
 
-    def find_missing_paths(self, calls: Sequence[VerifyJob]) -> tuple[SetReport, ...]:
+    def report_missing_recorded_files(self, jobs: Sequence[VerifyJob]) -> tuple[SetReport, ...]:
         """Return the missing files of recorded paths that are not named now, but lie beside named paths."""
-        keys = {_make_key(call) for call in calls}
-        parents = {os.path.dirname(os.path.abspath(path)) for call in calls for path in (call.path, *call.more_paths)}
+        keys = {_make_state_key(call) for call in jobs}
+        parents = {os.path.dirname(os.path.abspath(path)) for call in jobs for path in (call.path, *call.more_paths)}
         recorded = {
             _make_absolute(one.path)
             for key, entry in self._entries.items()
@@ -406,7 +406,7 @@ class VerifyState:
             for one in entry.prefixes
         }
         named = {_make_absolute(one.path) for key in keys & self._entries.keys() for one in self._entries[key].prefixes}
-        return add_missing_files(Report((), ()), recorded - named)[0].sets
+        return add_missing_file_findings(Report((), ()), recorded - named)[0].sets
 
     def _append_line(self, call: VerifyJob, report: Report, lost_prefixes: Sequence[_FilePrefix]) -> None:
         """Append the result of a call. lost_prefixes: those of missing files, which stay recorded."""
@@ -415,17 +415,17 @@ class VerifyState:
         prefixes = [*(_build_prefix(file) for file in report.files), *lost_prefixes]
         entry = _StateLine(
             "binlogtool/state/1",
-            _make_key(call),
+            _make_state_key(call),
             call.depth,  # type: ignore[arg-type]
             self._options,
-            self._stamps.get(_make_key(call)),
+            self._stamps.get(_make_state_key(call)),
             prefixes,
             report_to_dict(report),
         )
         line = json.dumps({**msgspec.structs.asdict(entry), "prefixes": [msgspec.structs.asdict(p) for p in prefixes]})
         with name_os_errors(self._path), open(self._path, "a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            _end_torn_line(file.fileno())
+            _repair_torn_last_line(file.fileno())
             file.write(line.encode("ascii") + b"\n")
             file.flush()
             os.fsync(file.fileno())
@@ -453,7 +453,7 @@ def _is_torn(line: bytes) -> bool:
     return line.startswith(_LINE_PREFIX) or _LINE_PREFIX.startswith(line)
 
 
-def _end_torn_line(fd: int) -> None:
+def _repair_torn_last_line(fd: int) -> None:
     """Remove an unterminated last line that is incomplete; terminate one that is complete."""
     size = os.fstat(fd).st_size
     offset, tail = size, b""
@@ -471,7 +471,7 @@ def _end_torn_line(fd: int) -> None:
         os.write(fd, b"\n")
 
 
-def _check_report(report: Report) -> Report:
+def _check_report_types(report: Report) -> Report:
     """Return the report after checking that its members have the types that every output relies on.
 
     Raises:
@@ -493,15 +493,15 @@ def _check_report(report: Report) -> Report:
     return report
 
 
-def _make_key(call: VerifyJob) -> str:
-    """Return the key of a call: its path; for several files of a directory, a name that no file can have."""
-    path = os.path.abspath(call.path)
-    return f"{os.path.dirname(path)}{os.sep}*{os.sep}" if call.more_paths else path
+def _make_state_key(job: VerifyJob) -> str:
+    """Return the key of a job: its path; for several files of a directory, a name that no file can have."""
+    path = os.path.abspath(job.path)
+    return f"{os.path.dirname(path)}{os.sep}*{os.sep}" if job.more_paths else path
 
 
-def _stamp_call(call: VerifyJob) -> dict[str, list[int]] | None:
+def _stamp_files_of_job(job: VerifyJob) -> dict[str, list[int]] | None:
     """Return the stamps of the files of a call, by name."""
-    stamps = [_stamp_files(path) for path in call.paths]
+    stamps = [_stamp_files(path) for path in job.paths]
     known = [one for one in stamps if one is not None]
     return {name: numbers for one in known for name, numbers in one.items()} if len(known) == len(stamps) else None
 
@@ -560,7 +560,7 @@ def _build_prefix(file: FileReport) -> _FilePrefix:
     return _FilePrefix(_make_absolute(file.path), end, _hash_steady_bytes(file.path, file.format, end), file.format)
 
 
-def _check_prefix(file: FileReport, old_prefix: _FilePrefix | None) -> FileReport:
+def _add_finding_if_prefix_changed(file: FileReport, old_prefix: _FilePrefix | None) -> FileReport:
     """Return the report, with a finding if the part that was durable in the last run has changed."""
     if old_prefix is None or old_prefix.steady is None:
         return file

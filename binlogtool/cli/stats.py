@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from binlogtool.cli.click_command_tree import Command, CommandRun
-from binlogtool.cli.dump import read_parts, report_finding, report_statements
+from binlogtool.cli.dump import print_finding_and_update_status, read_log_parts, report_statements_without_row_events
 from binlogtool.cli.options import (
     PATH,
     HintOptions,
@@ -63,7 +63,7 @@ def _run_stats(run: CommandRun, options: StatsOptions) -> int:
     run.report_skipped_files()
     if options.chart is not None:
         title = options.paths[0] if len(options.paths) == 1 else f"{options.paths[0]} and {len(options.paths) - 1} more"
-        run.save_file(options.chart, _render_chart(options.chart, figures, title), inputs=options.paths)
+        run.save_file(options.chart, _render_chart_for_suffix(options.chart, figures, title), inputs=options.paths)
     with run.open_output(text=form == "text", inputs=options.paths) as out:
         out.write(encoders[form](figures))
     return run.status
@@ -91,12 +91,12 @@ def _print_transactions(run: CommandRun, options: StatsOptions) -> int:
 _CHART_SUFFIXES = (".svg", ".html", ".htm")
 
 
-def _render_chart(name: str, figures: LogStats, title: str) -> bytes:
+def _render_chart_for_suffix(file_name: str, figures: LogStats, title: str) -> bytes:
     """Render the chart in the format given by the suffix of the file name."""
     from binlogtool.report.record_statistics import render_chart
-    from binlogtool.report.verify_html import render_chart_page
+    from binlogtool.report.verify_html import render_stats_page
 
-    return (render_chart_page if name.lower().endswith((".html", ".htm")) else render_chart)(figures, title)
+    return (render_stats_page if file_name.lower().endswith((".html", ".htm")) else render_chart)(figures, title)
 
 
 def _count_records(run: CommandRun, options: StatsOptions) -> LogStats:
@@ -104,7 +104,7 @@ def _count_records(run: CommandRun, options: StatsOptions) -> LogStats:
 
     series, row_counter = SeriesCounter(options.by, options.bucket), RowCounter() if options.rows else None
     for block in _read_blocks(run, options, reads_rows=options.rows):
-        series.add_block(block, None if row_counter is None else row_counter.iter_counts(block))
+        series.add_block(block, None if row_counter is None else row_counter.count_rows_by_table(block))
     return series.finish().limit_groups(options.top)
 
 
@@ -115,18 +115,18 @@ def _read_blocks(run: CommandRun, options: StatsOptions, *, reads_rows: bool) ->
     selection = options.selection.build(on_damage="skip")
     if selection.limit is not None:
         run.print_diagnostic("--limit counts the records that are read; --top N limits the list")
-    log_hints = options.hints.read(selection, script=reads_rows)
+    log_hints = options.hints.read_hint_files(selection, script=reads_rows)
     decode = "full" if reads_rows else "frame"
 
     def read(log: binlogtool.OpenedLog) -> Iterator[RecordBlock | FileFinding]:
         yield from log.blocks(selection, decode=decode)
-        report_statements(run, log, selection)
+        report_statements_without_row_events(run, log, selection)
 
-    for part in read_parts(run, options.paths, read, log_hints, selection):
+    for part in read_log_parts(run, options.paths, read, log_hints, selection):
         if isinstance(part, RecordBlock):
             yield part
         elif isinstance(part, FileFinding):
-            report_finding(run, part)
+            print_finding_and_update_status(run, part)
 
 
 def _count_transactions(run: CommandRun, options: StatsOptions) -> TransactionStats:

@@ -21,7 +21,7 @@ from binlogtool.cli.options import (
     require_paths,
 )
 from binlogtool.errors import BinlogtoolError, RefusedError
-from binlogtool.report.finding_policy import select_exit_code
+from binlogtool.report.finding_policy import select_most_severe_exit_code
 
 if TYPE_CHECKING:
     from binlogtool.cli.output_destination import OutputDestination
@@ -33,7 +33,7 @@ _SINGLE_PATH_OPTIONS = ("plan", "apply_plan", "to_file")
 
 
 def _run_truncate(run: CommandRun, options: TruncateOptions) -> int:
-    _check_options(options, run.settings.format)
+    _refuse_invalid_option_combinations(options, run.settings.format)
     paths = options.paths
     as_json = run.settings.choose_output_format(("text", "json")) == "json"
     if options.apply or options.apply_plan:
@@ -41,14 +41,14 @@ def _run_truncate(run: CommandRun, options: TruncateOptions) -> int:
     repairer = _TruncateRunner(run, options, as_json, has_several_paths=len(paths) > 1)
     with run.open_output(text=not as_json, inputs=paths, page=not options.is_writing, defers_errors=True) as out:
         if options.apply_plan:
-            repairer.process_saved_plan(out, options.apply_plan)
+            repairer.print_and_apply_saved_plan(out, options.apply_plan)
         for path in () if options.apply_plan else paths:
             repairer.process_path(out, path)
-        run.status = select_exit_code(repairer.codes)
+        run.status = select_most_severe_exit_code(repairer.codes)
     return run.status
 
 
-def _check_options(options: TruncateOptions, format_: str) -> None:
+def _refuse_invalid_option_combinations(options: TruncateOptions, format_: str) -> None:
     paths = options.paths
     if not options.apply_plan:
         require_paths(paths)
@@ -59,7 +59,7 @@ def _check_options(options: TruncateOptions, format_: str) -> None:
     if len(modes) > 1:
         first, second = (f"--{name.replace('_', '-')}" for name in modes[:2])
         raise click.UsageError(f"{first} and {second} cannot be combined.")
-    if options.apply_plan and any(options.policy.as_value()):
+    if options.apply_plan and any(options.policy.get_non_default_settings()):
         raise click.UsageError("--apply-plan cannot be combined with options that change the plan.")
     if options.allow_empty_result and (format_ == "auto" or any(map(os.path.isdir, paths))):
         raise click.UsageError("--allow-empty-result needs --format and a FILE, not a directory.")
@@ -144,18 +144,18 @@ class _TruncateRunner:
         self._has_changed = self._has_finished_repair = False
         self._run, self._options, self._json, self._several = run, options, as_json, has_several_paths
         self._next_command_options = options.hints.to_read_options(settings.format)
-        self._read_options = settings.make_read_options(options.hints.read())
+        self._read_options = settings.make_read_options(options.hints.read_hint_files())
 
     def process_path(self, out: OutputDestination, path: str) -> None:
         """Plan the repair of one log, and print, save or apply the plan as the options request."""
         try:
-            self._plan_and_process(out, path)
+            self._plan_print_and_apply(out, path)
         except BinlogtoolError as error:
             if self._has_changed and error.args and _UNCHANGED in str(error):
                 raise type(error)(str(error).replace(_UNCHANGED, "nothing else was changed")) from error
             raise
 
-    def _plan_and_process(self, out: OutputDestination, path: str) -> None:
+    def _plan_print_and_apply(self, out: OutputDestination, path: str) -> None:
         import binlogtool
 
         self._has_finished_repair = False
@@ -164,13 +164,13 @@ class _TruncateRunner:
         plan = binlogtool.plan_truncate(path, policy=self._options.policy, **self._read_options)
         if self._options.plan is not None:
             self._run.save_file(self._options.plan, binlogtool.plan_as_json(plan), inputs=[path])
-        self._process_plan(out, plan)
+        self._print_and_apply_plan(out, plan)
 
-    def process_saved_plan(self, out: OutputDestination, plan_file: str) -> None:
+    def print_and_apply_saved_plan(self, out: OutputDestination, plan_file: str) -> None:
         """Apply a saved plan."""
         import binlogtool
 
-        self._process_plan(out, binlogtool.load_plan(plan_file, self._options.paths, **self._read_options))
+        self._print_and_apply_plan(out, binlogtool.load_plan(plan_file, self._options.paths, **self._read_options))
 
     def _finish_interrupted_repair(self, path: str) -> None:
         """Finish an interrupted repair in the directory of `path`, after the user confirmed the changes."""
@@ -198,7 +198,7 @@ class _TruncateRunner:
             )
         self._has_changed = self._has_finished_repair = True
 
-    def _process_plan(self, out: OutputDestination, plan: RepairPlan) -> None:
+    def _print_and_apply_plan(self, out: OutputDestination, plan: RepairPlan) -> None:
         is_writing = self._options.is_writing
         if not self._json:
             self._print_plan(out, plan, is_writing=is_writing)
@@ -248,13 +248,13 @@ class _TruncateRunner:
     def _print_result(self, out: OutputDestination, plan: RepairPlan, applied: RepairResult | None) -> None:
         import binlogtool
         from binlogtool.format_api.encode_json import encode_line
-        from binlogtool.report.verify_and_plan_text import plan_to_json, render_applied_text
+        from binlogtool.report.verify_and_plan_text import plan_to_json, render_repair_result_text
 
         if self._json:
             out.write(
                 encode_line(plan_to_json(plan, applied)) if self._several else binlogtool.plan_as_json(plan, applied)
             )
-        for text in () if self._json or applied is None else render_applied_text(applied):
+        for text in () if self._json or applied is None else render_repair_result_text(applied):
             out.write_line(text)
         out.flush()
         if applied is not None and out.write_error is not None:

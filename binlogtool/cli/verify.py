@@ -28,8 +28,8 @@ from binlogtool.findings import Severity
 from binlogtool.report.finding_policy import (
     FindingPolicy,
     IgnoreRule,
+    add_log_age_findings,
     baseline_to_json,
-    check_age,
     compute_exit_code,
     parse_baseline,
     parse_severity,
@@ -80,13 +80,13 @@ class VerifyCommandOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def _run_verify(run: CommandRun, options: VerifyCommandOptions) -> int:
     import binlogtool
-    from binlogtool.cli.run_verify_jobs import VerifyJob, VerifyOptions, collect_reports
+    from binlogtool.cli.run_verify_jobs import VerifyJob, VerifyOptions, verify_paths_into_one_report
 
     require_paths(options.paths)
     form, settings = run.settings.choose_output_format(_FORMS), run.settings
     reports = [_parse_report(text) for text in options.report]
     finding_policy = options.read_policy()
-    log_hints = options.hints.read()
+    log_hints = options.hints.read_hint_files()
     master = build_master(options.master, options.conf)
     state = None if options.state is None else _load_state(run, options.state)
     if options.max_age is not None and (options.depth not in ("payload", "set") or master is not None):
@@ -95,12 +95,14 @@ def _run_verify(run: CommandRun, options: VerifyCommandOptions) -> int:
         "", settings.format, options.depth, settings.limits, settings.backend, options.live, options.expect_closed,
         log_hints, times=options.max_age is not None,
     )  # fmt: skip
-    collected = collect_reports(run, options.paths, VerifyOptions(job, state, options.max_duration, master))
+    collected = verify_paths_into_one_report(
+        run, options.paths, VerifyOptions(job, state, options.max_duration, master)
+    )
     if options.max_age is not None:
         from datetime import UTC, datetime
 
-        collected = check_age(collected, options.max_age, datetime.now(UTC))
-    result = finding_policy.apply(collected)
+        collected = add_log_age_findings(collected, options.max_age, datetime.now(UTC))
+    result = finding_policy.adjust_and_suppress_findings(collected)
     level = _LEVELS[options.fail_on]
     run.status = compute_exit_code(result, level)
     inputs = (*options.paths, *(f.path for f in result.files))

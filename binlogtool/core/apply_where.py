@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from binlogtool.core.decode_batches import BlockDecoder, read_member_columns
 from binlogtool.core.record_and_selection_types import RecordBlock, Selection
-from binlogtool.core.record_filter import MAX_GAP, RecordFilter, join_runs
-from binlogtool.errors import UsageError, join_names, suggest_names
+from binlogtool.core.record_filter import MAX_GAP, RecordFilter, join_marked_runs
+from binlogtool.errors import UsageError, format_name_suggestions, join_names
 from binlogtool.format_api.encode_json import to_json_bytes
 from binlogtool.format_api.format import BodyWithFindings, JsonLine
 from binlogtool.query.conditions import parse_timestamp
@@ -51,7 +51,7 @@ class RowCondition(msgspec.Struct):
         """The columns that the condition refers to."""
         return self.condition.columns
 
-    def apply_to(self, options: ScriptOptions) -> ScriptOptions:
+    def add_to_script_options(self, options: ScriptOptions) -> ScriptOptions:
         """Return the script options with this condition; tables that it rules out are skipped altogether."""
         includes_table, can_match_object = options.includes_table, self.condition.can_match_object
         return replace(
@@ -60,12 +60,12 @@ class RowCondition(msgspec.Struct):
             includes_table=lambda name: (includes_table is None or includes_table(name)) and can_match_object(name),
         )
 
-    def set_records(self, start: int, stop: int, members: ColumnValues) -> None:
+    def set_record_members(self, start: int, stop: int, members: ColumnValues) -> None:
         """Set the members of the next records, `[start, stop)` of a batch."""
         self._start, self._members = start, members
-        self._marks = self.condition.find_candidates(members, stop - start)
+        self._marks = self.condition.mark_possible_matches(members, stop - start)
 
-    def set_block(self, block: RecordBlock) -> None:
+    def set_block_members(self, block: RecordBlock) -> None:
         """Set the members of the next records: those of a block, counted from 0."""
         envelope, names = block.envelope, self.condition.members
         block_columns = {
@@ -74,7 +74,7 @@ class RowCondition(msgspec.Struct):
             "record": block.record,
             "time": to_timestamps(envelope.time),
         }
-        self.set_records(
+        self.set_record_members(
             0,
             len(block),
             {name: block_columns[name] if name in block_columns else getattr(envelope, name) for name in names},
@@ -87,7 +87,7 @@ class RowCondition(msgspec.Struct):
             self.found = self.found or self._marks[at]
             return self._marks[at]
         members = {name: column[at] for name, column in self._members.items()}
-        marks = self.condition.match_rows(members, body())
+        marks = self.condition.mark_matching_rows(members, body())
         self.found = self.found or True in marks
         return marks
 
@@ -102,7 +102,7 @@ def make_row_condition(text: str) -> RowCondition:
 _UNNAMED_COLUMN = "@1"
 
 
-class ColumnTracker:
+class ConditionColumnChecker:
     """Compare the columns that a condition names with those that the tables of a log have.
 
     Only formats with row images describe columns; for other formats the comparison has no result. table: the only table
@@ -122,7 +122,7 @@ class ColumnTracker:
         """Add the columns of a table."""
         self._table_columns.update(names)
 
-    def read_batch(
+    def read_table_definitions(
         self, decoder: BlockDecoder, batch: Batch, _record_filter: RecordFilter | None = None
     ) -> Iterator[RecordBlock]:
         """Yield those records of a batch that describe tables, fully decoded (a `core.open_log.BatchReader`)."""
@@ -135,21 +135,21 @@ class ColumnTracker:
                 self.add_columns(_iter_column_names(body))
             yield block
 
-    def track_batch(self, decoder: BlockDecoder, batch: Batch) -> None:
+    def collect_columns_of_batch(self, decoder: BlockDecoder, batch: Batch) -> None:
         """Track the columns of a batch while a stream is read."""
-        for _ in self.read_batch(decoder, batch):
+        for _ in self.read_table_definitions(decoder, batch):
             pass
 
     @property
     def unknown_message(self) -> str | None:
         """Message about a column that no table has; None = all columns were found, or no table is known."""
         return (
-            _make_message(min(self.missing_columns), self._table_columns, self._table)
+            _make_unknown_column_message(min(self.missing_columns), self._table_columns, self._table)
             if self.missing_columns and self._table_columns
             else None
         )
 
-    def require_known(self) -> None:
+    def require_columns_exist(self) -> None:
         """Check that each column of the condition is in some table. Raises UsageError: a column is in no table."""
         if self.unknown_message is not None:
             raise UsageError(self.unknown_message)
@@ -161,16 +161,16 @@ def _iter_column_names(body: Any) -> Iterator[str]:
         yield column.get("name") or f"@{number}"
 
 
-def _make_message(name: str, table_columns: set[str], table: str) -> str:
+def _make_unknown_column_message(column_name: str, table_columns: set[str], table: str) -> str:
     nameless = _UNNAMED_COLUMN in table_columns
     listed = f"; {'it has' if table else 'they have'} {join_names(sorted(table_columns))}"
-    suggestion = suggest_names(name, table_columns) or listed
+    suggestion = format_name_suggestions(column_name, table_columns) or listed
     if nameless:
         suggestion += (
             " (some columns have no names in the log: supply them with --schema FILE.sql, or use "
             "the position: after.`@1`)"
         )
-    return f"--where: {f'{table} has no' if table else 'no table of the log has a'} column {name}{suggestion}"
+    return f"--where: {f'{table} has no' if table else 'no table of the log has a'} column {column_name}{suggestion}"
 
 
 # --- Conditions evaluated by compiled code ---
@@ -179,7 +179,7 @@ _SCALAR_TYPES = frozenset({str, int, float, bool, type(None)})
 
 
 class CompiledCondition:
-    """A condition on the records of one file; created by `compile_row_condition`."""
+    """A condition on the records of one file; created by `compile_condition_if_supported`."""
 
     def __init__(self, condition: Condition, decoder: BlockDecoder) -> None:
         self._condition = condition
@@ -200,17 +200,17 @@ class CompiledCondition:
             condition, decoder, line
         )
 
-    def supports_batch(self, batch: Batch) -> bool:
+    def prepare_if_supported(self, batch: Batch) -> bool:
         """Return True if compiled code supports the batch; `evaluate` then applies to it. Call in file order."""
         if batch is not self._batch:
             is_supported = self._queries is not None and not batch.inner and batch.container is None
             self._batch, self._candidate_cache = batch, (0, [], False)
             self._is_supported = is_supported and all(
-                one.supports_batch(batch) for one in self._queries or () if one is not None
+                one.prepare_if_supported(batch) for one in self._queries or () if one is not None
             )
         return self._is_supported
 
-    def evaluate(self, start: int, stop: int) -> tuple[list[bool], bool]:
+    def evaluate_until_refused(self, start: int, stop: int) -> tuple[list[bool], bool]:
         """Return for each record from `start` on if the condition is true, and if compiled code refuses the next
         record.
 
@@ -219,28 +219,28 @@ class CompiledCondition:
         assert self._queries is not None
         member_query, full_query = self._queries
         if member_query is None:
-            return full_query.evaluate(start, stop)
-        marks, refused = self._find_candidates(member_query, start, stop)
-        for low, high in join_runs(marks, MAX_GAP):
-            return ([False] * low, False) if low else full_query.evaluate(start, start + high)
+            return full_query.evaluate_until_refused(start, stop)
+        marks, refused = self._evaluate_member_query(member_query, start, stop)
+        for low, high in join_marked_runs(marks, MAX_GAP):
+            return ([False] * low, False) if low else full_query.evaluate_until_refused(start, start + high)
         return marks, refused
 
-    def evaluate_rows(self, start: int, stop: int) -> tuple[list[Sequence[bool]], bool]:
+    def evaluate_rows_until_refused(self, start: int, stop: int) -> tuple[list[Sequence[bool]], bool]:
         """Return as `evaluate`, but for each record the truth values of its rows; a single value applies to all."""
         assert self._queries is not None
         member_query, full_query = self._queries
         if member_query is None:
-            return full_query.evaluate_rows(start, stop)
-        marks, refused = self._find_candidates(member_query, start, stop)
-        for low, high in join_runs(marks, MAX_GAP):
-            return ([(False,)] * low, False) if low else full_query.evaluate_rows(start, start + high)
+            return full_query.evaluate_rows_until_refused(start, stop)
+        marks, refused = self._evaluate_member_query(member_query, start, stop)
+        for low, high in join_marked_runs(marks, MAX_GAP):
+            return ([(False,)] * low, False) if low else full_query.evaluate_rows_until_refused(start, start + high)
         return [(one,) for one in marks], refused
 
-    def _find_candidates(self, member_query: _CompiledQuery, start: int, stop: int) -> tuple[list[bool], bool]:
+    def _evaluate_member_query(self, member_query: _CompiledQuery, start: int, stop: int) -> tuple[list[bool], bool]:
         """Evaluate the query on members for the records from `start` on; see `evaluate`. The result is cached."""
         first, marks, refused = self._candidate_cache
         if not first <= start < first + len(marks):
-            first, (marks, refused) = start, member_query.evaluate(start, stop)
+            first, (marks, refused) = start, member_query.evaluate_until_refused(start, stop)
             self._candidate_cache = first, marks, refused
         return marks[start - first : stop - first], refused and first + len(marks) <= stop
 
@@ -251,27 +251,27 @@ class _CompiledQuery:
     def __init__(self, condition: Condition, decoder: BlockDecoder, line: JsonLine, *, early: bool = False) -> None:
         paths = () if early else condition.paths
         self._members = condition.members
-        self._match = condition.find_candidates if early else condition.match_columns
+        self._match = condition.mark_possible_matches if early else condition.evaluate_columns
         self._column_names: dict[Any, str] = {path: f"c{i}" for i, path in enumerate(paths)}
         rows_only = all(path[0] != "body" for path in paths)
         body = line.body if line.narrow is None or early else line.narrow(condition.columns, rows_only)
         names = self._members | {"object"} | ({"body"} if paths else set())  # refuses records that define objects
         self._picker = MemberListWriter(line, decoder.layout, to_json_bytes, names, body)
-        self._decoder: Any = msgspec.json.Decoder(_make_line_type(self._picker.order, self._column_names))
+        self._decoder: Any = msgspec.json.Decoder(_make_json_line_type(self._picker.order, self._column_names))
         self._prepared: BatchAddresses | None = None
 
-    def supports_batch(self, batch: Batch) -> bool:
-        """Prepare a batch; see `CompiledCondition.supports_batch`."""
-        self._prepared = self._picker.locate_batch(batch)
+    def prepare_if_supported(self, batch: Batch) -> bool:
+        """Prepare a batch; see `CompiledCondition.prepare_if_supported`."""
+        self._prepared = self._picker.prepare_batch(batch)
         return self._prepared is not None
 
-    def evaluate(self, start: int, stop: int) -> tuple[list[bool], bool]:
-        """Return truth values of records; see `CompiledCondition.evaluate`."""
-        truths, refused = self.evaluate_rows(start, stop)
+    def evaluate_until_refused(self, start: int, stop: int) -> tuple[list[bool], bool]:
+        """Return truth values of records; see `CompiledCondition.evaluate_until_refused`."""
+        truths, refused = self.evaluate_rows_until_refused(start, stop)
         return [True in one for one in truths], refused
 
-    def evaluate_rows(self, start: int, stop: int) -> tuple[list[Sequence[bool]], bool]:
-        """Return truth values of rows; see `CompiledCondition.evaluate_rows`."""
+    def evaluate_rows_until_refused(self, start: int, stop: int) -> tuple[list[Sequence[bool]], bool]:
+        """Return truth values of rows; see `CompiledCondition.evaluate_rows_until_refused`."""
         assert self._prepared is not None
         data, reached, refused = self._picker.write(self._prepared, start, stop)
         truths = self._evaluate_lines(bytes(data).split(b"\n")[:-1]) if reached > start else []
@@ -280,15 +280,15 @@ class _CompiledQuery:
     def _evaluate_lines(self, lines: list[bytes]) -> list[Sequence[bool]] | None:
         """Return the truth values of each line's rows; None = Python must evaluate them."""
         distinct_lines = dict.fromkeys(lines)
-        truths = self._evaluate_distinct(b"\n".join(distinct_lines))
+        truths = self._evaluate_joined_json_lines(b"\n".join(distinct_lines))
         if truths is None or len(distinct_lines) == len(lines):
             return truths
         truth_by_line = dict(zip(distinct_lines, truths, strict=True))
         return [truth_by_line[line] for line in lines]
 
-    def _evaluate_distinct(self, data: bytes) -> list[Sequence[bool]] | None:
+    def _evaluate_joined_json_lines(self, joined_lines: bytes) -> list[Sequence[bool]] | None:
         try:
-            lines = self._decoder.decode_lines(data)
+            lines = self._decoder.decode_lines(joined_lines)
         except msgspec.DecodeError:
             return None
         columns = {name: [getattr(line, name) for line in lines] for name in self._members}
@@ -333,64 +333,70 @@ class CompiledRowCondition:
         self._decoder: BlockDecoder | None = None
         self._compiled: CompiledCondition | None = None
 
-    def match_rows(
-        self, decoder: BlockDecoder, batch: Batch, records: Sequence[int], row_counts: Sequence[int]
+    def mark_matching_rows(
+        self, decoder: BlockDecoder, batch: Batch, record_indexes: Sequence[int], row_counts: Sequence[int]
     ) -> bytes:
         """Return a byte for each row of these records, 0 where the condition is not true."""
         if decoder is not self._decoder:
-            self._decoder, self._compiled = decoder, compile_row_condition(decoder, self._condition)
+            self._decoder, self._compiled = decoder, compile_condition_if_supported(decoder, self._condition)
         compiled, marks, number = self._compiled, bytearray(), 0
-        is_supported = compiled is not None and compiled.supports_batch(batch)
-        at = records[0] if records else 0
-        while number < len(records):
+        is_supported = compiled is not None and compiled.prepare_if_supported(batch)
+        at = record_indexes[0] if record_indexes else 0
+        while number < len(record_indexes):
             if is_supported:
                 assert compiled is not None
-                truths, refused = compiled.evaluate_rows(at, records[-1] + 1)
+                truths, refused = compiled.evaluate_rows_until_refused(at, record_indexes[-1] + 1)
                 first, at = at, at + len(truths)
-                while number < len(records) and records[number] < at:
-                    _add_row_marks(marks, truths[records[number] - first], row_counts[number])
+                while number < len(record_indexes) and record_indexes[number] < at:
+                    _add_row_marks(marks, truths[record_indexes[number] - first], row_counts[number])
                     number += 1
                 if truths and not refused:
                     continue
-            if number < len(records) and (records[number] == at or not is_supported):
-                at = records[number]
-                _add_row_marks(marks, self._match_record(decoder, batch, at), row_counts[number])
+            if number < len(record_indexes) and (record_indexes[number] == at or not is_supported):
+                at = record_indexes[number]
+                _add_row_marks(marks, self._match_rows_in_python(decoder, batch, at), row_counts[number])
                 number += 1
             at += 1
         return bytes(marks)
 
-    def _match_record(self, decoder: BlockDecoder, batch: Batch, record: int) -> Sequence[bool]:
+    def _match_rows_in_python(self, decoder: BlockDecoder, batch: Batch, record_index: int) -> Sequence[bool]:
         """Decode one record in Python, and return the truth values of its rows."""
         condition, output, context = self._condition, decoder.format.output, decoder.layout.context
-        envelope = decoder.decode_envelopes(batch, record, record + 1)
-        columns = read_member_columns(condition.members, decoder.layout, batch, record, record + 1, envelope)
+        envelope = decoder.decode_envelopes(batch, record_index, record_index + 1)
+        columns = read_member_columns(
+            condition.members, decoder.layout, batch, record_index, record_index + 1, envelope
+        )
         if not condition.needs_body:
-            return condition.find_candidates(columns, 1)
-        (body,) = output.decode_bodies(context, batch, record, record + 1, replace(decoder.limits, max_whole=None))
+            return condition.mark_possible_matches(columns, 1)
+        (body,) = output.decode_bodies(
+            context, batch, record_index, record_index + 1, replace(decoder.limits, max_whole=None)
+        )
         body = body.body if isinstance(body, BodyWithFindings) else body
-        return condition.match_rows({name: column[0] for name, column in columns.items()}, body)
+        return condition.mark_matching_rows({name: column[0] for name, column in columns.items()}, body)
 
 
 def _add_row_marks(marks: bytearray, truths: Sequence[bool], count: int) -> None:
     marks += bytes(truths) if len(truths) == count else bytes(truths[:1]) * count
 
 
-def compile_row_condition(decoder: BlockDecoder, condition: Condition | None) -> CompiledCondition | None:
+def compile_condition_if_supported(decoder: BlockDecoder, condition: Condition | None) -> CompiledCondition | None:
     """Compile a condition; None = there is none, or it needs more of bodies than columns and plain members."""
     if condition is None or not condition.is_simple or not (condition.members or condition.paths):
         return None
     return CompiledCondition(condition, decoder)
 
 
-def _make_line_type(order: Sequence[str], names: Mapping[Any, str]) -> type[msgspec.Struct]:
+def _make_json_line_type(member_order: Sequence[str], column_names: Mapping[Any, str]) -> type[msgspec.Struct]:
     """Return the type of a line with these members and columns; a missing row image has NULL in all columns."""
-    members: list[Any] = [(name, Any) if name != "body" else (name, _make_body_type(names)) for name in order]
+    members: list[Any] = [
+        (name, Any) if name != "body" else (name, _make_json_body_type(column_names)) for name in member_order
+    ]
     return _make_struct_type("line", members, array_like=True)
 
 
-def _make_body_type(names: Mapping[Any, str]) -> type[msgspec.Struct]:
+def _make_json_body_type(column_names: Mapping[Any, str]) -> type[msgspec.Struct]:
     fields: dict[str, list[Any]] = {}
-    for path, name in names.items():
+    for path, name in column_names.items():
         fields.setdefault(path[0], []).append((name, Any, msgspec.field(name=path[1], default=None)))
     body_fields = fields.pop("body", [])
     images = {side: _make_struct_type(side, columns) for side, columns in fields.items()}

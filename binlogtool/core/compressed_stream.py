@@ -28,7 +28,7 @@ _FINE_BYTES = 4 * io.DEFAULT_BUFFER_SIZE
 """Compressed bytes before damage that are unpacked again one by one, so that no unpacked byte before it is lost."""
 
 
-def find_method(head: bytes) -> str | None:
+def detect_compression(head: bytes) -> str | None:
     """Return the name of the compression of a file that begins with these bytes; None if it is not compressed."""
     methods = ((GZIP, "gzip"), (ZSTD, "zstd"), (XZ, "xz"), (BZIP2, "bzip2"), (LZ4, "lz4"))
     return next((method for magic, method in methods if head.startswith(magic)), None)
@@ -45,28 +45,32 @@ class CompressedStream:
 
     def __init__(self, head: bytes, rest: IO[bytes]) -> None:
         self._tracker = ZstdFrameTracker() if head == ZSTD else None
-        self.method = find_method(head) or ""
+        self.method = detect_compression(head) or ""
         self._head, self._rest = head, rest
         self._origin = rest.tell() if rest.seekable() else None
         self._unpacked_size = 0
         self._is_fine = False
         self._input = _CountingInput(head, rest, self._tracker)
-        self._reader = self._open_reader(io.BufferedReader(self._input))
+        self._reader = self._open_decompressing_reader(io.BufferedReader(self._input))
         self.failure: str | None = None
         """Why the unpacked bytes end before those of the log; None while nothing is wrong."""
 
-    def _open_reader(self, joined: Any) -> Any:
+    def _open_decompressing_reader(self, compressed_input: Any) -> Any:
         """Return a reader of the unpacked bytes of a stream."""
         if self.method == "gzip":
-            return importlib.import_module("gzip").GzipFile(fileobj=joined)
+            return importlib.import_module("gzip").GzipFile(fileobj=compressed_input)
         if self.method == "zstd":
             decompressor = importlib.import_module("zstandard").ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW)
-            return decompressor.stream_reader(joined, read_across_frames=True)
+            return decompressor.stream_reader(compressed_input, read_across_frames=True)
         if self.method == "xz":
-            return _StreamsReader(joined, importlib.import_module("lzma").LZMADecompressor, padding=b"\0")
+            return _ConcatenatedStreamsReader(
+                compressed_input, importlib.import_module("lzma").LZMADecompressor, padding=b"\0"
+            )
         if self.method == "lz4":
-            return _StreamsReader(joined, importlib.import_module("lz4.frame").LZ4FrameDecompressor)
-        return _StreamsReader(joined, importlib.import_module("bz2").BZ2Decompressor)
+            return _ConcatenatedStreamsReader(
+                compressed_input, importlib.import_module("lz4.frame").LZ4FrameDecompressor
+            )
+        return _ConcatenatedStreamsReader(compressed_input, importlib.import_module("bz2").BZ2Decompressor)
 
     def read1(self, size: int) -> bytes:
         """Return up to `size` bytes; b"" at the end of the stream, or where `failure` says that it is cut or damaged.
@@ -85,7 +89,7 @@ class CompressedStream:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             if self._tracker is None and self._origin is not None and not self._is_fine:
-                self._restart_finely(self._origin)
+                self._reread_byte_by_byte(self._origin)
                 return self.read1(size)
             self.failure = f"the {self.method} data is damaged before byte {self.packed_size:,} of the file ({error})"
             return b""
@@ -94,12 +98,12 @@ class CompressedStream:
         self._unpacked_size += len(data)
         return data
 
-    def _restart_finely(self, origin: int) -> None:
+    def _reread_byte_by_byte(self, stream_start: int) -> None:
         """Unpack the stream again up to the bytes already returned, then one compressed byte at a time."""
         self._is_fine = True
-        self._rest.seek(origin)
+        self._rest.seek(stream_start)
         self._input = _CountingInput(self._head, self._rest, None, max(0, self._input.count - _FINE_BYTES))
-        self._reader = self._open_reader(self._input)
+        self._reader = self._open_decompressing_reader(self._input)
         remaining = self._unpacked_size
         while remaining and (data := self._reader.read1(min(remaining, _MAX_ZSTD_READ))):
             remaining -= len(data)
@@ -117,7 +121,7 @@ class CompressedStream:
         self._reader.close()
 
 
-class _StreamsReader:
+class _ConcatenatedStreamsReader:
     """Unpacked bytes of streams that follow one another (xz, bzip2, lz4), without bytes after them.
 
     The readers of the libraries ignore such bytes.
@@ -140,7 +144,7 @@ class _StreamsReader:
         while True:
             data = b""
             if self._decompressor.eof:
-                data = self._read_next_stream(self._decompressor.unused_data or b"")
+                data = self._skip_padding_to_next_stream(self._decompressor.unused_data or b"")
                 if not data:
                     return b""
                 self._decompressor, self._is_at_start = self._create_decompressor(), True
@@ -154,7 +158,7 @@ class _StreamsReader:
                 self._is_at_start = False
                 return unpacked
 
-    def _read_next_stream(self, data: bytes) -> bytes:
+    def _skip_padding_to_next_stream(self, data: bytes) -> bytes:
         """Return the first bytes after a stream and its padding; b"" at the end."""
         while not (data := data.lstrip(self._padding) if self._padding else data):
             if not (data := self._packed.read(io.DEFAULT_BUFFER_SIZE)):
@@ -194,7 +198,7 @@ class _CountingInput(io.RawIOBase):
         buffer[: len(data)] = data
         self.count += len(data)
         if self._tracker is not None:
-            self._tracker.feed(data)
+            self._tracker.track_frame_boundaries(data)
         return len(data)
 
 
@@ -221,7 +225,7 @@ class ZstdFrameTracker:
         """True where a stream may end."""
         return self._field == "magic" and not self._bytes and not self._skip
 
-    def feed(self, data: bytes) -> None:
+    def track_frame_boundaries(self, data: bytes) -> None:
         """Follow the next bytes of the stream."""
         at = 0
         while at < len(data):
@@ -236,24 +240,24 @@ class ZstdFrameTracker:
             if len(self._bytes) == self._needed:
                 value = int.from_bytes(self._bytes, "little")
                 self._bytes.clear()
-                self._advance(value)
+                self._expect_following_field(value)
 
-    def _advance(self, value: int) -> None:
+    def _expect_following_field(self, field_value: int) -> None:
         """Choose the next field after one with this value."""
         if self._field == "magic":
-            if value & ~0xF == _SKIPPABLE_MAGIC:
+            if field_value & ~0xF == _SKIPPABLE_MAGIC:
                 self._expect("skippable size", 4)
-            elif value == _ZSTD_MAGIC:
+            elif field_value == _ZSTD_MAGIC:
                 self._expect("descriptor", 1)
         elif self._field == "skippable size":
-            self._expect("magic", 4, skip=value)
+            self._expect("magic", 4, skip=field_value)
         elif self._field == "descriptor":
-            is_single_segment, size_code = value >> 5 & 1, value >> 6
+            is_single_segment, size_code = field_value >> 5 & 1, field_value >> 6
             content_size = (is_single_segment, 2, 4, 8)[size_code]
-            self._checksum_size = 4 * (value >> 2 & 1)
-            self._expect("block", 3, skip=1 - is_single_segment + (0, 1, 2, 4)[value & 3] + content_size)
+            self._checksum_size = 4 * (field_value >> 2 & 1)
+            self._expect("block", 3, skip=1 - is_single_segment + (0, 1, 2, 4)[field_value & 3] + content_size)
         else:
-            is_last, block_type, size = value & 1, value >> 1 & 3, value >> 3
+            is_last, block_type, size = field_value & 1, field_value >> 1 & 3, field_value >> 3
             skip = 1 if block_type == _RLE_BLOCK else size
             if is_last:
                 self._expect("magic", 4, skip=skip + self._checksum_size)

@@ -22,7 +22,12 @@ from binlogtool.core import unpack_payloads
 from binlogtool.core.open_file import CERTAIN_SCORE, HEAD_BYTES, Source, read_range
 from binlogtool.findings import Finding
 from binlogtool.format_api.format import FileHead
-from binlogtool.format_api.layout import FrameLevel, locate_flip, step_register, unshift_register
+from binlogtool.format_api.layout import (
+    FrameLevel,
+    advance_crc_register,
+    locate_bit_flip,
+    undo_zero_bytes_in_crc_register,
+)
 from binlogtool.limits import KIB, MIB
 from binlogtool.schema.frame_scan_loop import Backend, Scanner, StopReason
 from binlogtool.schema.lower_frame_schema import find_leading_number
@@ -108,7 +113,7 @@ class DamageEvidence(msgspec.Struct):
     _indexed_range: tuple[int, int] = (0, 0)
     last_cause: DamageCause | None = None
 
-    def find_copies(self, sector: bytes, offset: int) -> list[int]:
+    def find_sector_copy_offsets(self, sector: bytes, offset: int) -> list[int]:
         """Return the other offsets near `offset` where the same sector occurs; the index is built on first use."""
         low, high = self._indexed_range
         if not low <= offset < high:
@@ -176,10 +181,10 @@ def find_cause(evidence: DamageEvidence, region: DamagedRegion) -> DamageCause |
     data = evidence.read(region.start, min(region.end - region.start, MAX_REGION_BYTES))
     if region.flip is not None and region.covered <= MAX_SHIFTED_FRAME:
         return _make_flip_cause(*region.flip)
-    if (earlier_cause := _earlier_cause(evidence, region)) is not None:
+    if (earlier_cause := _reuse_earlier_cause(evidence, region)) is not None:
         return earlier_cause
     searches = (
-        _find_head_flip,
+        _find_bit_flip_in_frame_head,
         _find_shifted_page,
         _find_stale_sectors,
         _find_zeroed_sectors,
@@ -188,7 +193,7 @@ def find_cause(evidence: DamageEvidence, region: DamagedRegion) -> DamageCause |
         _find_removed_byte,
         _find_shifted_records,
         _find_removed_bytes,
-        _find_removed_bytes_unchecked,
+        _find_removed_bytes_without_checksums,
     )
     result = next((candidate for look in searches if (candidate := look(evidence, region, data)) is not None), None)
     evidence.last_cause = result or evidence.last_cause
@@ -205,8 +210,8 @@ def find_tail_cause(evidence: DamageEvidence, region: DamagedRegion) -> DamageCa
     if evidence.regions > MAX_REGIONS:
         return None
     data = evidence.read(region.start, min(region.end - region.start, MAX_REGION_BYTES))
-    searches = (_find_head_flip, _find_zeroed_sectors, _find_stale_sectors, _find_foreign_head)
-    result = _earlier_cause(evidence, region) or next(
+    searches = (_find_bit_flip_in_frame_head, _find_zeroed_sectors, _find_stale_sectors, _find_foreign_head)
+    result = _reuse_earlier_cause(evidence, region) or next(
         (candidate for look in searches if (candidate := look(evidence, region, data)) is not None), None
     )
     if result is not None or not data.rstrip(b"\0"):
@@ -228,7 +233,7 @@ def find_tail_cause(evidence: DamageEvidence, region: DamagedRegion) -> DamageCa
     )
 
 
-def _earlier_cause(evidence: DamageEvidence, region: DamagedRegion) -> DamageCause | None:
+def _reuse_earlier_cause(evidence: DamageEvidence, region: DamagedRegion) -> DamageCause | None:
     """Return the cause of an earlier region if it also covers this one, with records in between; else None."""
     last_cause = evidence.last_cause
     return (
@@ -261,7 +266,7 @@ def _make_flip_cause(byte: int, bit: int) -> DamageCause:
     return DamageCause("flipped-bit", byte, 1, f"bit {bit} of byte {byte:#x} is flipped", {"cause_bit": bit})
 
 
-def _find_head_flip(evidence: DamageEvidence, region: DamagedRegion, data: bytes) -> DamageCause | None:
+def _find_bit_flip_in_frame_head(evidence: DamageEvidence, region: DamagedRegion, data: bytes) -> DamageCause | None:
     """Find one bit of the frame head whose correction makes the frame whole, ending at the next frame."""
     corrected, size = bytearray(data), region.end - region.start
     if evidence.regions > MAX_FLIP_REGIONS or size > MAX_FLIPPED_FRAME:
@@ -318,23 +323,23 @@ def _find_stale_sectors(evidence: DamageEvidence, region: DamagedRegion, data: b
         sector = nearby_bytes[at : at + SECTOR]
         if len(set(sector)) < _MIN_DISTINCT_BYTES:
             continue
-        for copy in evidence.find_copies(sector, low + at):
-            size = _count_common_bytes(evidence, low + at, copy)
+        for copy in evidence.find_sector_copy_offsets(sector, low + at):
+            size = _count_equal_sector_bytes(evidence, low + at, copy)
             if size:
                 words = f"{size:,} bytes from {low + at:#x} on are a copy of the bytes at {copy:#x}"
                 return DamageCause("stale-sector", low + at, size, words, {"cause_copy_of": copy})
     return None
 
 
-def _count_common_bytes(evidence: DamageEvidence, first: int, second: int) -> int:
+def _count_equal_sector_bytes(evidence: DamageEvidence, first_offset: int, second_offset: int) -> int:
     """Return the length of the equal bytes around two offsets, if it starts and ends at sector boundaries; else 0."""
-    back = min(_SHARP_EDGE, first, second)
-    before, before_other = evidence.read(first - back, back), evidence.read(second - back, back)
+    back = min(_SHARP_EDGE, first_offset, second_offset)
+    before, before_other = evidence.read(first_offset - back, back), evidence.read(second_offset - back, back)
     if back and before == before_other:
         return 0
     size = SECTOR
     while size < MAX_REGION_BYTES:
-        left, right = evidence.read(first + size, SECTOR), evidence.read(second + size, SECTOR)
+        left, right = evidence.read(first_offset + size, SECTOR), evidence.read(second_offset + size, SECTOR)
         if len(left) < SECTOR or left != right:
             return 0 if left[:_SHARP_EDGE] == right[:_SHARP_EDGE] and left else size
         size += SECTOR
@@ -369,7 +374,7 @@ def _find_inserted_bytes(evidence: DamageEvidence, region: DamagedRegion, data: 
         return None
     for head in _LENGTH_HEAD_SIZES:
         shortened = data[:head] + data[head + count :]
-        at = _locate_gap(
+        at = _locate_gap_by_checksum(
             evidence, shortened, head, (a ^ b for a, b in zip(data[head:], data[head + count :], strict=False)), 0
         )
         if at is not None:
@@ -384,7 +389,9 @@ def _find_removed_byte(evidence: DamageEvidence, region: DamagedRegion, data: by
         return None
     for head in _LENGTH_HEAD_SIZES:
         extended = data[:head] + b"\0" + data[head:]
-        at = _locate_gap(evidence, extended, head, (a ^ b for a, b in pairwise(chain(b"\0", data[head:]))), 0xFF)
+        at = _locate_gap_by_checksum(
+            evidence, extended, head, (a ^ b for a, b in pairwise(chain(b"\0", data[head:]))), 0xFF
+        )
         if at is not None:
             words = f"one byte is missing at {region.start + at:#x}: with it the checksum matches"
             return DamageCause("removed-bytes", region.start + at, 0, words, {"cause_shift": -1})
@@ -400,14 +407,16 @@ def _find_removed_bytes(evidence: DamageEvidence, region: DamagedRegion, data: b
         len(data) < size
         or size > MAX_FLIPPED_FRAME
         or not _has_records_to_next_block(evidence, region.end)
-        or _is_explained_by_length(evidence, data, missing)
+        or _is_whole_with_reduced_length(evidence, data, missing)
     ):
         return None
     words = f"{missing:,} bytes are missing in this record: the next record begins before its end"
     return DamageCause("removed-bytes", region.start, 0, words, {"cause_shift": -missing})
 
 
-def _find_removed_bytes_unchecked(evidence: DamageEvidence, region: DamagedRegion, data: bytes) -> DamageCause | None:
+def _find_removed_bytes_without_checksums(
+    evidence: DamageEvidence, region: DamagedRegion, data: bytes
+) -> DamageCause | None:
     """Find missing bytes where nothing has a checksum.
 
     The length of a record reaches beyond the start of the next one, which ends exactly where another begins. A length
@@ -438,21 +447,21 @@ def _reaches_end(evidence: DamageEvidence, data: bytes, at: int) -> bool:
     return evidence.frame_size(data[at:]) == len(data) - at
 
 
-def _is_explained_by_flips(evidence: DamageEvidence, data: bytes, missing: int) -> bool:
+def _is_explained_by_flips(evidence: DamageEvidence, data: bytes, missing_bytes: int) -> bool:
     """Return True if records tile the data after one bit of the first head, or two bits of its length, are changed."""
     changes = [bytes([1 << bit]) for bit in range(8)]
-    if missing.bit_count() <= 2:
-        changes += [missing.to_bytes(2, order) for order in _ORDERS]
+    if missing_bytes.bit_count() <= 2:
+        changes += [missing_bytes.to_bytes(2, order) for order in _ORDERS]
     for at, change in product(range(min(_HEAD_BYTES, len(data)) - 1), changes):
         changed = bytearray(data)
         for offset, bits in enumerate(change, at):
             changed[offset] ^= bits
-        if _is_tiled(evidence, bytes(changed)):
+        if _is_sequence_of_whole_records(evidence, bytes(changed)):
             return True
     return False
 
 
-def _is_tiled(evidence: DamageEvidence, data: bytes) -> bool:
+def _is_sequence_of_whole_records(evidence: DamageEvidence, data: bytes) -> bool:
     """Return True if the data is a sequence of whole records without gaps."""
     at = 0
     for _ in range(_MAX_RECORDS_CHECKED):
@@ -477,12 +486,12 @@ def _has_records_to_next_block(evidence: DamageEvidence, at: int) -> bool:
     return True
 
 
-def _is_explained_by_length(evidence: DamageEvidence, data: bytes, missing: int) -> bool:
-    """Return True if the record is whole once its length, a number in its head, is reduced by `missing`."""
+def _is_whole_with_reduced_length(evidence: DamageEvidence, data: bytes, missing_bytes: int) -> bool:
+    """Return True if the record is whole once its length, a number in its head, is reduced by `missing_bytes`."""
     size = len(data)
     for width, order in product((1, 2, 4), _ORDERS):
         for at in range(min(_HEAD_BYTES, size) - width + 1):
-            number = int.from_bytes(data[at : at + width], order) - missing
+            number = int.from_bytes(data[at : at + width], order) - missing_bytes
             if number < 0:
                 continue
             changed = data[:at] + number.to_bytes(width, order) + data[at + width :]
@@ -491,26 +500,26 @@ def _is_explained_by_length(evidence: DamageEvidence, data: bytes, missing: int)
     return False
 
 
-def _locate_gap(
-    evidence: DamageEvidence, frame: bytes, head: int, differences: Iterator[int], spare: int
+def _locate_gap_by_checksum(
+    evidence: DamageEvidence, frame: bytes, search_start: int, differences: Iterator[int], max_remaining_difference: int
 ) -> int | None:
-    """Return the position of the gap in a frame, from `head` on: the first offset where the checksum matches.
+    """Return the position of the gap in a frame, from `search_start` on: the first offset where the checksum matches.
 
     Args:
-        differences: for each byte after `head`, its xor with the stored byte if the gap comes after it.
-        spare: largest remaining difference that one more unknown byte can explain; 0 = no such byte.
+        differences: for each byte after `search_start`, its xor with the stored byte if the gap comes after it.
+        max_remaining_difference: largest remaining difference that one more unknown byte can explain; 0 = no such byte.
     """
     difference_and_range = evidence.checksum_difference(frame) if evidence.poly is not None else None
     if difference_and_range is None or evidence.poly is None:
         return None
     syndrome, start, end = difference_and_range
-    if not start <= head < end:
+    if not start <= search_start < end:
         return None
-    register = unshift_register(evidence.poly, syndrome, end - head)
-    for at, difference in zip(range(head, end), differences, strict=False):
-        if register <= spare:
+    register = undo_zero_bytes_in_crc_register(evidence.poly, syndrome, end - search_start)
+    for at, difference in zip(range(search_start, end), differences, strict=False):
+        if register <= max_remaining_difference:
             return at
-        register = step_register(evidence.poly, register, difference)
+        register = advance_crc_register(evidence.poly, register, difference)
     return None
 
 
@@ -526,25 +535,25 @@ def _find_shifted_records(evidence: DamageEvidence, region: DamagedRegion, data:
     shift = (region.end - claimed_after) - (region.before - claimed_before)
     if region.before != claimed_before and not evidence.proven_size(evidence.read(region.before, MAX_FLIPPED_FRAME)):
         return None  # unproven
-    if not _is_provable_record(evidence, region.end, region.end - claimed_after):
+    if not _is_provable_shifted_record(evidence, region.end, region.end - claimed_after):
         return None
     if shift % SECTOR == 0:  # mixed-up sectors also move records by whole sectors
         return None
     return _make_shift_cause(region, shift) if abs(shift) <= _MAX_SHIFT else None
 
 
-def _is_provable_record(evidence: DamageEvidence, at: int, distance: int) -> bool:
+def _is_provable_shifted_record(evidence: DamageEvidence, offset: int, shift: int) -> bool:
     """Return True for a record with a matching checksum, or followed by a record shifted by the same distance."""
-    data = evidence.read(at, MAX_FLIPPED_FRAME)
+    data = evidence.read(offset, MAX_FLIPPED_FRAME)
     if evidence.proven_size(data):
         return True
     size = evidence.frame_size(data)
     following = (
-        evidence.claimed_offset(evidence.read(at + size, _HEAD_BYTES))
+        evidence.claimed_offset(evidence.read(offset + size, _HEAD_BYTES))
         if size and evidence.claimed_offset is not None
         else None
     )
-    return following is not None and at + size - following == distance
+    return following is not None and offset + size - following == shift
 
 
 def _find_shifted_page(evidence: DamageEvidence, region: DamagedRegion, data: bytes) -> DamageCause | None:
@@ -578,37 +587,41 @@ class CauseFinder:
     def __init__(self, source: Source, format: str, frame: FrameLevel, backend: Backend) -> None:
         assert source.size is not None
         probe = backend.make_scanner(frame.schema, frame.columns, 1)
-        foreign = partial(_find_foreign_format, format)
+        foreign = partial(_detect_other_format, format)
         self._evidence = DamageEvidence(
             partial(read_range, source), source.size, partial(_proven_frame_size, probe),
-            partial(unpack_payloads.checksum_difference, frame),
+            partial(unpack_payloads.compute_checksum_difference, frame),
             None if frame.checksum is None else frame.checksum.poly, frame.align, frame.claimed_offset, foreign,
             partial(_frame_size, probe),
         )  # fmt: skip
 
-    def add_cause(self, item: Finding, region: DamagedRegion) -> Finding:
+    def add_cause_to_finding(self, finding: Finding, region: DamagedRegion) -> Finding:
         """Return the finding with the cause in its facts, and in one clause of its message."""
-        flip = (item.facts["flipped_byte"], item.facts["flipped_bit"]) if "flipped_byte" in item.facts else None
-        low, high = item.facts.get("covered", (0, 0))
+        flip = (
+            (finding.facts["flipped_byte"], finding.facts["flipped_bit"]) if "flipped_byte" in finding.facts else None
+        )
+        low, high = finding.facts.get("covered", (0, 0))
         region = region._replace(flip=flip, covered=high - low)
-        likely = (find_tail_cause if item.id == "torn-tail" else find_cause)(self._evidence, region)
-        if likely is None or (item.id == "garbage-tail" and likely.kind == "torn-write"):  # no torn record here
-            return item
+        likely = (find_tail_cause if finding.id == "torn-tail" else find_cause)(self._evidence, region)
+        if likely is None or (finding.id == "garbage-tail" and likely.kind == "torn-write"):  # no torn record here
+            return finding
         is_in_message = flip is not None and likely.kind == "flipped-bit"
-        message = item.message if is_in_message else f"{item.message}; likely cause: {likely.words}"
-        return replace(item, message=message, facts=MappingProxyType({**item.facts, **likely.facts}))
+        message = finding.message if is_in_message else f"{finding.message}; likely cause: {likely.words}"
+        return replace(finding, message=message, facts=MappingProxyType({**finding.facts, **likely.facts}))
 
 
-def find_end_past_file(scanner: Scanner, data: memoryview, position: int, size: int) -> int:
+def find_frame_end_past_file(
+    scanner: Scanner, frame_start_bytes: memoryview, position: int, min_frame_size: int
+) -> int:
     """Return where the frame at `position` would end beyond the file; -1 = unknown.
 
     Args:
-        data: first bytes of the frame.
-        size: minimum declared size of the frame.
+        frame_start_bytes: first bytes of the frame.
+        min_frame_size: minimum declared size of the frame.
     """
-    if not 0 <= size <= MAX_FLIPPED_FRAME:
+    if not 0 <= min_frame_size <= MAX_FLIPPED_FRAME:
         return -1
-    padded = bytearray(data).ljust(size + HEAD_BYTES, b"\0")
+    padded = bytearray(frame_start_bytes).ljust(min_frame_size + HEAD_BYTES, b"\0")
     table, stop = scanner.scan(padded, 0, len(padded), False)
     if table.count:  # a checksum of zero means that there is none
         return position + int(table["end"][0])
@@ -616,18 +629,18 @@ def find_end_past_file(scanner: Scanner, data: memoryview, position: int, size: 
 
 
 def _proven_frame_size(probe: Scanner, data: bytes | bytearray) -> int:
-    table = probe.probe(data, 0, len(data))
+    table = probe.scan_single_frame(data, 0, len(data))
     return int(table["end"][0]) if table.count and int(table["checksum"][0]) == _CHECKSUM_RIGHT else 0
 
 
 def _frame_size(probe: Scanner, data: bytes) -> int:
-    table = probe.probe(data, 0, len(data))
+    table = probe.scan_single_frame(data, 0, len(data))
     return int(table["end"][0]) if table.count else 0
 
 
-def _find_foreign_format(own_format: str, data: bytes) -> str | None:
+def _detect_other_format(own_format: str, first_bytes: bytes) -> str | None:
     """Return the name of another log format whose files start with these bytes, if that is certain."""
-    head = FileHead(data, "", len(data))
+    head = FileHead(first_bytes, "", len(first_bytes))
     others = (one for one in formats.iter_formats() if one.name != own_format)
     return next((one.name for one in others if one.reading.detect(head).score >= CERTAIN_SCORE), None)
 
@@ -641,25 +654,25 @@ _MAX_ENDS = 64
 _CHECKSUM_BYTES = 4
 
 
-class HiddenFrame(NamedTuple):
+class BitCorrectedFrame(NamedTuple):
     """Frame with the flipped bit corrected, the offset of the bit's byte in the frame, and the bit number."""
 
     frame: bytes
-    byte: int
-    bit: int
+    byte_offset: int
+    bit_number: int
 
 
-def find_hidden_frame(level: FrameLevel, probe: Scanner, data: bytes) -> HiddenFrame | None:
+def find_frame_hidden_by_bit_flip(level: FrameLevel, probe: Scanner, data: bytes) -> BitCorrectedFrame | None:
     """Find the frame at the start of these bytes, which may hold more lost frames; None = no single bit explains it."""
     result = next(
         (
             candidate
             for end in _iter_possible_ends(level, data)
-            if (candidate := _find_by_checksum(level, probe, data[:end]))
+            if (candidate := _correct_bit_flip_by_checksum(level, probe, data[:end]))
         ),
         None,
     )
-    return result or _find_by_head(level, probe, data)
+    return result or _correct_bit_flip_in_head(level, probe, data)
 
 
 def _iter_possible_ends(level: FrameLevel, data: bytes) -> Iterator[int]:
@@ -670,8 +683,8 @@ def _iter_possible_ends(level: FrameLevel, data: bytes) -> Iterator[int]:
         yield from (match.start() for match in islice(matches, _MAX_ENDS))
 
 
-def candidate_bits(level: FrameLevel) -> range:
-    """Return the bits of a head that `find_hidden_frame` tries, each with a check of the frame.
+def get_candidate_header_bits(level: FrameLevel) -> range:
+    """Return the bits of a head that `find_frame_hidden_by_bit_flip` tries, each with a check of the frame.
 
     These are the bits of the length field, if there is one (with the right length, the checksum locates every other
     bit); otherwise all bits.
@@ -682,12 +695,12 @@ def candidate_bits(level: FrameLevel) -> range:
     return range(8 * field.start, 8 * field.end)
 
 
-def _find_by_checksum(level: FrameLevel, probe: Scanner, frame: bytes) -> HiddenFrame | None:
+def _correct_bit_flip_by_checksum(level: FrameLevel, probe: Scanner, frame: bytes) -> BitCorrectedFrame | None:
     """Locate the flipped bit, anywhere in the frame, from the checksum at its end."""
     first, end = level.trailing, len(frame) - _CHECKSUM_BYTES
     if first is None or end <= first:
         return None
-    flip = locate_flip(
+    flip = locate_bit_flip(
         level.checksum, int.from_bytes(frame[end:], "little"), level.checksum(frame[first:end]), end - first, often=True
     )
     if flip is None:
@@ -695,26 +708,28 @@ def _find_by_checksum(level: FrameLevel, probe: Scanner, frame: bytes) -> Hidden
     corrected, byte = bytearray(frame), first + flip.byte if flip.where == "data" else end + flip.byte
     corrected[byte] ^= 1 << flip.bit
     return (
-        HiddenFrame(bytes(corrected), byte, flip.bit) if measure_proven_frame(probe, corrected) == len(frame) else None
+        BitCorrectedFrame(bytes(corrected), byte, flip.bit)
+        if measure_proven_frame_size(probe, corrected) == len(frame)
+        else None
     )
 
 
-def _find_by_head(level: FrameLevel, probe: Scanner, data: bytes) -> HiddenFrame | None:
+def _correct_bit_flip_in_head(level: FrameLevel, probe: Scanner, data: bytes) -> BitCorrectedFrame | None:
     """Try each bit of the head; another frame must be able to begin where the corrected frame ends."""
     corrected = bytearray(data)
-    for number in candidate_bits(level):
+    for number in get_candidate_header_bits(level):
         if number >= 8 * len(data):
             break
         byte, bit = divmod(number, 8)
         corrected[byte] ^= 1 << bit
-        end = measure_proven_frame(probe, corrected)
+        end = measure_proven_frame_size(probe, corrected)
         if end and (end == len(data) or (level.sync and re.compile(level.sync, re.DOTALL).match(data, end))):
-            return HiddenFrame(bytes(corrected[:end]), byte, bit)
+            return BitCorrectedFrame(bytes(corrected[:end]), byte, bit)
         corrected[byte] ^= 1 << bit
     return None
 
 
-def measure_proven_frame(probe: Scanner, data: bytes | bytearray) -> int:
+def measure_proven_frame_size(probe: Scanner, data: bytes | bytearray) -> int:
     """Return the size of the frame at the start of the data, if its checksum is right; else 0."""
     table, _ = probe.scan(data, 0, len(data))
     return int(table["end"][0]) if table.count and int(table["checksum"][0]) == _CHECKSUM_RIGHT else 0

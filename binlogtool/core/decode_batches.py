@@ -40,16 +40,22 @@ from binlogtool.core.record_filter import (
     MAX_GAP,
     RecordFilter,
     RecordRange,
-    find_runs,
-    join_runs,
-    next_fallback_count,
+    choose_python_record_count,
+    find_marked_runs,
+    join_marked_runs,
     runs_to_byte_mask,
     split_runs_into_blocks,
 )
-from binlogtool.core.scan import DamagedRange, Scan
+from binlogtool.core.scan_file import DamagedRange, Scan
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding
-from binlogtool.format_api.encode_json import DEFAULT_STYLE, JsonStyle, encode_json, escape_unsafe, to_json_bytes
+from binlogtool.format_api.encode_json import (
+    DEFAULT_STYLE,
+    JsonStyle,
+    encode_json,
+    escape_invisible_characters,
+    to_json_bytes,
+)
 from binlogtool.format_api.format import (
     PIECE_SIZE,
     BodyWithFindings,
@@ -101,15 +107,17 @@ _BASE64_GROUP = 3
 def extract_long_values(body: Any, max_bytes: int) -> tuple[Any, dict[str, LongValue]]:
     """Return the body with placeholders for values of more than `max_bytes` bytes, and the values by placeholder."""
     extracted: dict[str, LongValue] = {}
-    return _replace_long(body, max_bytes, extracted), extracted
+    return _replace_long_values_by_placeholders(body, max_bytes, extracted), extracted
 
 
-def _replace_long(value: Any, max_bytes: int, extracted: dict[str, LongValue]) -> Any:
+def _replace_long_values_by_placeholders(value: Any, max_bytes: int, extracted: dict[str, LongValue]) -> Any:
     kind = type(value)
     if kind is dict:
-        return {name: _replace_long(inner, max_bytes, extracted) for name, inner in value.items()}
+        return {
+            name: _replace_long_values_by_placeholders(inner, max_bytes, extracted) for name, inner in value.items()
+        }
     if kind is list or kind is tuple:
-        return [_replace_long(inner, max_bytes, extracted) for inner in value]
+        return [_replace_long_values_by_placeholders(inner, max_bytes, extracted) for inner in value]
     if kind is str or kind is bytes:
         value = _to_long_value(value) if len(value) > max_bytes else value
     if not isinstance(value, LongValue):
@@ -143,29 +151,31 @@ class LongValueWriter:
         self._doubles_quotes = doubles_quotes
         self._waiting: dict[bytes, LongValue] = {}
 
-    def fill(self, data: bytes, extracted: Mapping[str, LongValue]) -> Iterator[bytes]:
+    def fill_placeholders(self, records_text: bytes, values_by_placeholder: Mapping[str, LongValue]) -> Iterator[bytes]:
         """Yield the text of some records with the values extracted from them.
 
         The text of a record may also come in a later call, with the text of other records.
         """
-        self._waiting.update((mark.encode(), value) for mark, value in extracted.items())
+        self._waiting.update((mark.encode(), value) for mark, value in values_by_placeholder.items())
         at = 0
         if self._waiting:
-            for match in _PLACEHOLDER.finditer(data):
+            for match in _PLACEHOLDER.finditer(records_text):
                 value = self._waiting.pop(match[0], None)
                 if value is not None:
-                    yield data[at : match.start()]
+                    yield records_text[at : match.start()]
                     yield from map(self._escape_cell, self._iter_encoded(value))
                     at = match.end()
-        yield data[at:] if at else data
+        yield records_text[at:] if at else records_text
 
     def _escape_cell(self, text: bytes) -> bytes:
         return text.replace(b'"', b'""') if self._doubles_quotes else text
 
     def _iter_encoded(self, value: LongValue) -> Iterator[bytes]:
         """Yield the encoded text of a value, to be put between quotation marks."""
-        texts = _iter_text(value) if value.is_text else map(self._style.encode_bytes, _iter_groups(value))
-        return (escape_unsafe(encode_json(text))[1:-1] for text in texts)
+        texts = (
+            _iter_text(value) if value.is_text else map(self._style.encode_bytes, _iter_base64_aligned_pieces(value))
+        )
+        return (escape_invisible_characters(encode_json(text))[1:-1] for text in texts)
 
 
 def _iter_text(value: LongValue) -> Iterator[str]:
@@ -174,7 +184,7 @@ def _iter_text(value: LongValue) -> Iterator[str]:
     return (decode(piece) for piece in value.pieces())
 
 
-def _iter_groups(value: LongValue) -> Iterator[bytes]:
+def _iter_base64_aligned_pieces(value: LongValue) -> Iterator[bytes]:
     """Yield the bytes in pieces that can be encoded one by one, in any form."""
     remainder = b""
     for piece in value.pieces():
@@ -235,7 +245,7 @@ class BlockDecoder(msgspec.Struct, frozen=True):
     def _skip_in_script(self, batch: Batch, start: int, stop: int) -> None:
         """Pass records that are not selected to the script writer: they may define tables."""
         if self.script is not None and start < stop:
-            self.script.skip_records(self.layout.context, batch, start, stop, self.limits)
+            self.script.note_unselected_records(self.layout.context, batch, start, stop, self.limits)
 
     def select_runs(
         self, batch: Batch, record_filter: RecordFilter, begin: int = 0, end: int | None = None
@@ -245,7 +255,7 @@ class BlockDecoder(msgspec.Struct, frozen=True):
         if record_filter.has_no_statements(batch, begin, end):
             return
         if can_select_compiled(batch, record_filter):
-            for runs, envelope in self._select_compiled(batch, record_filter, begin, end):
+            for runs, envelope in self._select_runs_by_compiled_condition(batch, record_filter, begin, end):
                 for first, last in runs:
                     yield first, last, self.decode_envelopes(batch, first, last) if envelope is None else envelope
             return
@@ -263,14 +273,14 @@ class BlockDecoder(msgspec.Struct, frozen=True):
         if condition is not None:
             lines = (
                 record_filter.lines
-                if record_filter.lines is not None and record_filter.lines.supports_batch(batch)
+                if record_filter.lines is not None and record_filter.lines.prepare_if_supported(batch)
                 else None
             )
             narrow = ConditionNarrower(self, condition, batch, start, envelope, lines).select_runs
         for first, last in record_filter.select_runs(batch, start, stop, envelope, narrow):
             yield first, last, envelope.part(first - start, last - start)
 
-    def _select_compiled(
+    def _select_runs_by_compiled_condition(
         self, batch: Batch, record_filter: RecordFilter, begin: int, end: int
     ) -> Iterator[tuple[list[tuple[int, int]], EnvelopeColumns | None]]:
         """Yield runs of the records in `[begin, end)` for which the condition is true.
@@ -280,8 +290,8 @@ class BlockDecoder(msgspec.Struct, frozen=True):
         position, python_run, lines = begin, 1, record_filter.lines
         assert lines is not None
         while position < end and not record_filter.is_done:
-            marks, refused = lines.evaluate(position, end)
-            runs = list(record_filter.limit_runs(split_runs_into_blocks(find_runs(marks, position))))
+            marks, refused = lines.evaluate_until_refused(position, end)
+            runs = list(record_filter.apply_skip_and_limit(split_runs_into_blocks(find_marked_runs(marks, position))))
             if runs:
                 yield runs, None
             position += len(marks)
@@ -294,24 +304,24 @@ class BlockDecoder(msgspec.Struct, frozen=True):
                 position = min(position + python_run, end)
 
     def select_ranges(
-        self, batch: Batch, record_filter: RecordFilter, *, inside: bool = False
+        self, batch: Batch, record_filter: RecordFilter, *, include_inner_records: bool = False
     ) -> Iterator[RecordRange | RecordBlock]:
         """Yield the selected records of a batch, as blocks where the selection had to decode them.
 
-        inside: also yield ranges of records that are inside containers.
+        include_inner_records: also yield ranges of records that are inside containers.
         """
         if not batch.inner and can_select_compiled(batch, record_filter):
-            for runs, envelope in self._select_compiled(batch, record_filter, 0, batch.records.count):
+            for runs, envelope in self._select_runs_by_compiled_condition(batch, record_filter, 0, batch.records.count):
                 if envelope is None:
                     yield RecordRange(self, batch, runs[0][0], runs[-1][1], runs_to_byte_mask(runs))
                 else:
                     yield self.make_block(batch, *runs[0], envelope)
             return
-        if record_filter.is_by_names_only and self.script is None and not batch.inner:
+        if record_filter.is_by_envelope_names_only and self.script is None and not batch.inner:
             if not record_filter.has_no_statements(batch, 0, batch.records.count):
-                yield from self._select_marked(batch, record_filter)
+                yield from self._select_masked_range(batch, record_filter)
             return
-        if not record_filter.is_by_number_only or (batch.inner and not inside):
+        if not record_filter.is_by_record_number_only or (batch.inner and not include_inner_records):
             yield from self.decode_batch(batch, record_filter)
             return
         reached = 0
@@ -321,15 +331,17 @@ class BlockDecoder(msgspec.Struct, frozen=True):
             reached = holder + 1
         yield from self._select_range(batch, record_filter, reached, batch.records.count)
 
-    def _select_marked(self, batch: Batch, record_filter: RecordFilter) -> Iterator[RecordRange]:
+    def _select_masked_range(self, batch: Batch, record_filter: RecordFilter) -> Iterator[RecordRange]:
         """Yield the range from the first to the last selected record of a batch; learn from all of its records."""
         count, context, decode_column = batch.records.count, self.layout.context, self.format.output.decode_column
         if decode_column is None:
             envelope = self.decode_envelopes(batch, 0, count)
-            marks = record_filter.mark_records(batch, lambda name, first, last: getattr(envelope, name)[first:last])
+            marks = record_filter.make_selection_mask(
+                batch, lambda name, first, last: getattr(envelope, name)[first:last]
+            )
         else:
             decode_column(context, batch, "type", 0, 0)
-            marks = record_filter.mark_records(batch, partial(decode_column, context, batch))
+            marks = record_filter.make_selection_mask(batch, partial(decode_column, context, batch))
         start, stop = marks.find(1), marks.rfind(1) + 1
         if stop:
             yield RecordRange(self, batch, start, stop, marks[start:stop])
@@ -351,7 +363,9 @@ class BlockDecoder(msgspec.Struct, frozen=True):
         """Return the envelopes of the records `[start, stop)`."""
         return self.format.output.decode_envelopes(self.layout.context, batch, start, stop)
 
-    def make_blocks(self, batch: Batch, start: int, stop: int, envelope: EnvelopeColumns) -> Iterator[RecordBlock]:
+    def make_memory_limited_blocks(
+        self, batch: Batch, start: int, stop: int, envelope: EnvelopeColumns
+    ) -> Iterator[RecordBlock]:
         """Yield the records `[start, stop)` of a batch in blocks of limited memory."""
         if self.decode != "full" or self.reader is None:
             yield self.make_block(batch, start, stop, envelope)
@@ -389,8 +403,8 @@ class BlockDecoder(msgspec.Struct, frozen=True):
             file=self.file,
             format=self.format.name,
             record=batch.record_numbers(start, stop),
-            offset=locations.list_offsets(),
-            size=locations.list_sizes(),
+            offset=locations.list_file_offsets(),
+            size=locations.list_sizes_in_file(),
             inner=locations.inner_positions(),
             envelope=envelope,
             checksum=locations.checksums(),
@@ -406,7 +420,7 @@ class BlockDecoder(msgspec.Struct, frozen=True):
         max_bytes, long_values = self.limits.max_whole, dict[str, LongValue]()
         if max_bytes is None or self.script is not None or self.reader is not None:
             return long_values
-        for i, (body, size) in enumerate(zip(bodies, locations.list_sizes(), strict=False)):
+        for i, (body, size) in enumerate(zip(bodies, locations.list_sizes_in_file(), strict=False)):
             has_long_values = isinstance(body, BodyWithLongValues)
             if has_long_values or size > max_bytes:
                 bodies[i], extracted = extract_long_values(body.body if has_long_values else body, max_bytes)
@@ -419,11 +433,11 @@ class BlockDecoder(msgspec.Struct, frozen=True):
     def _iter_bodies(self, batch: Batch, start: int, stop: int, envelope: EnvelopeColumns) -> Iterable[Any]:
         if self.row_condition is not None:
             names = self.row_condition.condition.members
-            self.row_condition.set_records(
+            self.row_condition.set_record_members(
                 start, stop, read_member_columns(names, self.layout, batch, start, stop, envelope)
             )
         if self.script is not None:
-            return self.script.read_records(self.layout.context, batch, start, stop, self.limits)
+            return self.script.make_record_texts(self.layout.context, batch, start, stop, self.limits)
         if self.reader is not None:
             return self.reader.read_records(self.layout.context, batch, start, stop, self.limits)
         return self.format.output.decode_bodies(self.layout.context, batch, start, stop, self.limits)
@@ -432,9 +446,9 @@ class BlockDecoder(msgspec.Struct, frozen=True):
 def can_select_compiled(batch: Batch, record_filter: RecordFilter) -> bool:
     """Return True if compiled code can evaluate the selection for most records of a batch; call in file order."""
     return (
-        record_filter.is_by_condition_only
+        record_filter.is_by_where_only
         and record_filter.lines is not None
-        and record_filter.lines.supports_batch(batch)
+        and record_filter.lines.prepare_if_supported(batch)
     )
 
 
@@ -461,7 +475,7 @@ class RecordLocations:
         """Return the index of each record's frame, counted from the frame of the first record."""
         return [span - self._first for span in self._record_column("span")]
 
-    def list_offsets(self) -> list[int]:
+    def list_file_offsets(self) -> list[int]:
         """Return the file offset of each record, or of its container when the container is packed."""
         if self._batch.container is not None:
             return [self._batch.container.offset] * (self._stop - self._start)
@@ -481,7 +495,7 @@ class RecordLocations:
             for s, row in zip(spans, self._record_column("offset"), strict=True)
         ]
 
-    def list_sizes(self) -> list[int]:
+    def list_sizes_in_file(self) -> list[int]:
         """Return the size in the file of each record, or of its container when the container is packed."""
         if self._batch.container is not None:
             return [self._batch.container.size] * (self._stop - self._start)
@@ -543,7 +557,7 @@ def read_member_columns(
     for name in names:
         if name in ("offset", "size"):
             locations = locations or RecordLocations(batch, layout, start, stop)
-            columns[name] = locations.list_offsets() if name == "offset" else locations.list_sizes()
+            columns[name] = locations.list_file_offsets() if name == "offset" else locations.list_sizes_in_file()
         elif name == "record":
             columns[name] = batch.record_numbers(start, stop)
         else:
@@ -568,15 +582,22 @@ class ConditionNarrower(msgspec.Struct, frozen=True):
         """Yield runs of the records `[first, last)`; decode a body only if its envelope does not rule it out."""
         envelope, condition = self.envelope.part(first - self.start, last - self.start), self.condition
         columns = read_member_columns(condition.members, self.decoder.layout, self.batch, first, last, envelope)
-        marks = condition.find_candidates(columns, last - first)
-        return find_runs(self._decide_marks(columns, first, marks) if condition.needs_body else marks, first)
+        marks = condition.mark_possible_matches(columns, last - first)
+        return find_marked_runs(
+            self._iter_selected_flags(columns, first, marks) if condition.needs_body else marks, first
+        )
 
-    def _decide_marks(self, columns: ColumnValues, first: int, marks: Sequence[bool]) -> Iterator[bool]:
-        """Yield for each record whether it is selected. marks: the records that the envelope does not rule out."""
+    def _iter_selected_flags(
+        self, columns: ColumnValues, first: int, candidate_marks: Sequence[bool]
+    ) -> Iterator[bool]:
+        """Yield for each record whether it is selected.
+
+        candidate_marks: the records that the envelope does not rule out.
+        """
         at = 0
-        for low, high in join_runs(marks, 0 if self.lines is None else MAX_GAP):
+        for low, high in join_marked_runs(candidate_marks, 0 if self.lines is None else MAX_GAP):
             yield from repeat(False, low - at)
-            yield from map(and_, marks[low:high], self._evaluate(columns, first, first + low, first + high))
+            yield from map(and_, candidate_marks[low:high], self._evaluate(columns, first, first + low, first + high))
             at = high
 
     def _evaluate(self, columns: ColumnValues, first: int, low: int, high: int) -> Iterator[bool]:
@@ -584,17 +605,17 @@ class ConditionNarrower(msgspec.Struct, frozen=True):
         run = _BODIES_AT_ONCE if self.lines is None else 1
         while low < high:
             if self.lines is not None:
-                truths, refused = self.lines.evaluate(low, high)
+                truths, refused = self.lines.evaluate_until_refused(low, high)
                 yield from truths
                 low += len(truths)
                 if not refused:
                     continue
                 run = 1 if len(truths) > MAX_GAP else min(2 * run, _BODIES_AT_ONCE)
             end = min(low + run, high)
-            yield from self._evaluate_bodies(columns, first, low, end)
+            yield from self._evaluate_condition_in_python(columns, first, low, end)
             low = end
 
-    def _evaluate_bodies(self, columns: ColumnValues, first: int, low: int, high: int) -> Iterator[bool]:
+    def _evaluate_condition_in_python(self, columns: ColumnValues, first: int, low: int, high: int) -> Iterator[bool]:
         decoder = self.decoder
         limits = replace(decoder.limits, max_whole=None)
         bodies = (
@@ -605,7 +626,7 @@ class ConditionNarrower(msgspec.Struct, frozen=True):
         for index, body in enumerate(bodies, low - first):
             body = body.body if isinstance(body, BodyWithFindings) else body
             record_members = {name: column[index] for name, column in columns.items()}
-            yield isinstance(body, Finding) or self.condition.matches_record(record_members, body)
+            yield isinstance(body, Finding) or self.condition.is_true_for_record(record_members, body)
 
 
 _BODIES_AT_ONCE = 256
@@ -621,8 +642,8 @@ MIN_COMPILED_RUN = 32
 class RowMatcher(Protocol):
     """Evaluates a condition on the rows of records (`core.apply_where.CompiledRowCondition`)."""
 
-    def match_rows(
-        self, decoder: BlockDecoder, batch: Batch, records: Sequence[int], row_counts: Sequence[int]
+    def mark_matching_rows(
+        self, decoder: BlockDecoder, batch: Batch, record_indexes: Sequence[int], row_counts: Sequence[int]
     ) -> bytes:
         """Return a byte for each row of these records, 0 where the condition is not true."""
 
@@ -642,15 +663,15 @@ class RowBatchReader:
             yield from decoder.decode_batch(batch, record_filter)
             return
         reader, context = decoder.reader, decoder.layout.context
-        if record_filter.is_by_envelope_only and not record_filter.is_by_number_only and not batch.inner:
-            marks = record_filter.mark_records(batch, partial(reader.read_column, context, batch))
+        if record_filter.is_by_envelope_only and not record_filter.is_by_record_number_only and not batch.inner:
+            marks = record_filter.make_selection_mask(batch, partial(reader.read_column, context, batch))
             start, stop = marks.find(1), marks.rfind(1) + 1
             if stop:
                 yield from self._read_range(RecordRange(decoder, batch, start, stop, marks[start:stop]), reader)
             else:
                 reader.read_column(context, batch, "type", 0, 0)  # collects state for later batches
             return
-        for part in decoder.select_ranges(batch, record_filter, inside=True):
+        for part in decoder.select_ranges(batch, record_filter, include_inner_records=True):
             if isinstance(part, RecordRange):
                 yield from self._read_range(part, reader)
             else:
@@ -660,14 +681,16 @@ class RowBatchReader:
         position, stop, decoder, batch = record_range.start, record_range.stop, record_range.decoder, record_range.batch
         while position < stop:
             marks = record_range.marks_from(position)
-            rows, reached = reader.read_events(decoder.layout.context, batch, position, stop, decoder.limits, marks)
+            rows, reached = reader.read_rows_until_unsupported(
+                decoder.layout.context, batch, position, stop, decoder.limits, marks
+            )
             if rows is not None:
                 row_marks = None
                 if self._matcher is not None:
-                    row_marks = self._matcher.match_rows(decoder, batch, rows.record_indexes, rows.row_counts)
+                    row_marks = self._matcher.mark_matching_rows(decoder, batch, rows.record_indexes, rows.row_counts)
                 yield _make_row_batch(decoder, batch, reached, rows, row_marks)
             if reached < stop:
-                self._python_run = next_fallback_count(self._python_run, reached - position, MIN_COMPILED_RUN)
+                self._python_run = choose_python_record_count(self._python_run, reached - position, MIN_COMPILED_RUN)
                 after = min(reached + self._python_run, stop)
                 yield from record_range.decode_blocks(reached, after)
                 reached = after
@@ -708,7 +731,7 @@ class SqlFragmentWriter:
             for run in flatten_batch(batch):
                 yield from self._write_flat(decoder, run)
             return
-        for part in decoder.select_ranges(batch, record_filter, inside=True):
+        for part in decoder.select_ranges(batch, record_filter, include_inner_records=True):
             if isinstance(part, RecordRange):
                 yield from self._write_range(part)
             else:
@@ -720,7 +743,7 @@ class SqlFragmentWriter:
         assert script is not None
         while position < run.count:
             start, context = position, decoder.layout.context
-            data, position = script.write_compiled(
+            data, position = script.write_until_unsupported(
                 context, run, start, run.count, decoder.limits, self._backend.compile_kernel
             )
             if position > start:
@@ -737,7 +760,7 @@ class SqlFragmentWriter:
         script = decoder.script
         assert script is not None
         while position < stop:
-            data, reached = script.write_compiled(
+            data, reached = script.write_until_unsupported(
                 decoder.layout.context, batch, position, stop, decoder.limits, self._backend.compile_kernel
             )
             if reached > position:
@@ -802,11 +825,11 @@ def _mark_selected(
 ) -> Iterator[SelectedEventGroup]:
     for part in parts:
         yield SelectedEventGroup(
-            path, part, not isinstance(part, PortableEventGroup) or _is_selected(record_filter, part)
+            path, part, not isinstance(part, PortableEventGroup) or _is_group_selected(record_filter, part)
         )
 
 
-def _is_selected(record_filter: RecordFilter, group: PortableEventGroup) -> bool:
+def _is_group_selected(record_filter: RecordFilter, group: PortableEventGroup) -> bool:
     """Return True if the selection includes the group, treated as one record; always for a FORMAT_DESCRIPTION."""
     if group.type == "FORMAT_DESCRIPTION":
         return True
@@ -825,7 +848,7 @@ D_co = TypeVar("D_co", covariant=True)
 class CompiledWriter(Protocol[D_co]):
     """Compiled code for the records of one file."""
 
-    def locate_batch(self, batch: Batch) -> Any:
+    def prepare_batch(self, batch: Batch) -> Any:
         """Prepare a batch for `write`; the result is valid as long as the batch. None if the batch is not supported."""
 
     def write(self, prepared: Any, start: int, stop: int, mask: bytes | None = None) -> WrittenRecords[D_co]:
@@ -869,7 +892,7 @@ class CompiledRunWriter(Generic[D]):
         if self._python_run > 1 and stop - position < MIN_COMPILED_RUN:  # the last records were refused
             yield from record_range.decode_blocks(position, stop)
             return
-        prepared = writer.locate_batch(record_range.batch)
+        prepared = writer.prepare_batch(record_range.batch)
         if prepared is None:
             yield from record_range.decode_blocks(position, stop)
             return
@@ -937,10 +960,10 @@ class CompiledBodyDecoder:
             self._header_decoder = decoder, replace(decoder, decode="header")
         envelope = decoder.decode_envelopes(batch, run.start, run.stop)
         block = self._header_decoder[1].make_block(batch, run.start, run.stop, envelope)
-        return replace(block, bodies=_parse_bodies(run))
+        return replace(block, bodies=_parse_json_bodies(run))
 
 
-def _parse_bodies(run: CompiledRun[CellColumns]) -> Sequence[Any]:
+def _parse_json_bodies(run: CompiledRun[CellColumns]) -> Sequence[Any]:
     data, ends = run.data.texts["body"]
     text, end_offsets = bytes(data[: ends[-1]]), ends.tolist()
     parts = [text[low:high] or b"null" for low, high in pairwise(end_offsets)]

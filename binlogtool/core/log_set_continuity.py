@@ -14,10 +14,10 @@ from itertools import islice
 import msgspec
 
 from binlogtool.core.open_file import LogFile, is_stream_path, is_url
-from binlogtool.core.record_and_selection_types import FileFinding, Selection, is_nothing
+from binlogtool.core.record_and_selection_types import FileFinding, Selection, is_empty_selection
 from binlogtool.core.record_filter import RecordFilter
 from binlogtool.core.report_progress import strip_compressed_suffix
-from binlogtool.core.scan import DamagedRange, Scan
+from binlogtool.core.scan_file import DamagedRange, Scan
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import FileLink, SetMember
@@ -49,19 +49,19 @@ class BrokenLink(msgspec.Struct, frozen=True):
 
     Args:
         file: the file that the finding is about if it is one of both, otherwise the second.
-        is_order: the files are in the wrong order; otherwise records are missing between them.
+        is_wrong_order: the files are in the wrong order; otherwise records are missing between them.
         gtids: the missing transactions, where they are known.
         after, before: times between which the missing records were written.
     """
 
     file: str
     finding: Finding
-    is_order: bool
+    is_wrong_order: bool
     gtids: Sequence[str] | None = None
     after: int | None = None
     before: int | None = None
 
-    def is_selected(self, record_filter: RecordFilter) -> bool:
+    def can_concern_selection(self, record_filter: RecordFilter) -> bool:
         """Return whether the missing records may belong to the selection."""
         s = record_filter.selection
         if s.stop_time is not None and self.after is not None and self.after >= s.stop_time:
@@ -72,9 +72,9 @@ class BrokenLink(msgspec.Struct, frozen=True):
             return True
         return any(all(matches(one) for matches in record_filter.transactions) for one in self.gtids)
 
-    def is_decided(self, record_filter: RecordFilter) -> bool:
+    def is_concern_certain(self, record_filter: RecordFilter) -> bool:
         """Return whether `is_selected` is certain; otherwise there must be selected records on both sides."""
-        return not self.is_order and (self.gtids is not None or not record_filter.transactions)
+        return not self.is_wrong_order and (self.gtids is not None or not record_filter.transactions)
 
 
 class LogSetContinuityChecker:
@@ -92,7 +92,7 @@ class LogSetContinuityChecker:
         self._members: dict[tuple[str, str | None], dict[str, int]] = {}
         """(directory, name stem of a log) -> its files in log order, with their positions."""
 
-    def check_next(self, file: LogFile) -> list[BrokenLink]:
+    def find_broken_links_before(self, file: LogFile) -> list[BrokenLink]:
         """Return what is wrong between the last file with records and this one."""
         is_proven, before = file.format.validation.is_link_proven, self._previous
         if not file.layout.has_records or is_proven is None or not _is_local_file(file):
@@ -101,20 +101,20 @@ class LogSetContinuityChecker:
         if before is None or before.format is not file.format:
             self._chain = []
             return []
-        mixed = self._find_mixed_logs(before, file)
+        mixed = self._find_files_of_other_server(before, file)
         if mixed or not _is_same_log(before, file):
             self._chain = []
             return mixed
         first, second = _member_name(before.path), _member_name(file.path)
         try:
-            if is_proven(FileLink(first, second, before.layout, file.layout, partial(self._read_end, before))):
+            if is_proven(FileLink(first, second, before.layout, file.layout, partial(self._read_last_bytes, before))):
                 self._chain = []
                 return []
             if list((file.format.files.sort_names or sorted)([second, first])) != [first, second]:
                 self._chain = []
                 text = f"{second} is older than {first}, but it is read after it; "
                 text += "name the files in the order of the log"
-                return [BrokenLink(file.path, make_finding("sequence-regression", None, 0, text), is_order=True)]
+                return [BrokenLink(file.path, make_finding("sequence-regression", None, 0, text), is_wrong_order=True)]
             self._chain = self._chain[-_MAX_CHAIN:] or [self._validate_file(before)]
             self._chain.append(self._validate_file(file))
         except BinlogtoolError:
@@ -122,7 +122,7 @@ class LogSetContinuityChecker:
             return []
         return self._validate_links(before, file)
 
-    def _find_mixed_logs(self, before: LogFile, file: LogFile) -> list[BrokenLink]:
+    def _find_files_of_other_server(self, before: LogFile, file: LogFile) -> list[BrokenLink]:
         """Return what says that two files of a folder are of two servers, once each."""
         folders = [os.path.dirname(os.path.abspath(one.path)) for one in (before, file)]
         validate_set = file.format.validation.validate_set
@@ -134,19 +134,19 @@ class LogSetContinuityChecker:
             key = (folders[0], one.finding.message)
             if one.finding.id == "extra-member" and key not in self._reported:
                 self._reported.add(key)
-                links.append(BrokenLink(file.path, one.finding, is_order=False))
+                links.append(BrokenLink(file.path, one.finding, is_wrong_order=False))
         return links
 
     def _validate_links(self, before: LogFile, after: LogFile) -> list[BrokenLink]:
         """Apply the format's rules for sets to the files since the last proven link."""
-        unnamed = self._list_between(before, after)
+        unnamed = self._list_unread_files_between(before, after)
         members = [*(one.member for one in self._chain), *(SetMember(one, None, None, None) for one in unnamed)]
         links = list(self._iter_broken(members, after))
         if unnamed and not links:
             listed = f"{unnamed[0]} and {len(unnamed) - 1:,} more exist" if unnamed[1:] else f"{unnamed[0]} exists"
             text = f"{listed} before this file and {'were' if unnamed[1:] else 'was'} not named, so not read"
             unread = make_finding("member-not-named", None, 0, text, severity=Severity.WARNING, files=unnamed)
-            return [self._make_link(after.path, unread, is_order=False)]
+            return [self._make_link(after.path, unread, is_wrong_order=False)]
         return links
 
     def _iter_broken(self, members: Sequence[SetMember], after: LogFile) -> Iterator[BrokenLink]:
@@ -160,9 +160,9 @@ class LogSetContinuityChecker:
             )
             if found.severity is Severity.ERROR and (is_hole or is_order) and key not in self._reported:
                 self._reported.add(key)
-                yield self._make_link(os.path.join(folder, one.file), found, is_order=is_order)
+                yield self._make_link(os.path.join(folder, one.file), found, is_wrong_order=is_order)
 
-    def _list_between(self, before: LogFile, after: LogFile) -> list[str]:
+    def _list_unread_files_between(self, before: LogFile, after: LogFile) -> list[str]:
         """Return the log files that exist between two files of a log and are not read; the directory is listed once."""
         names, files = [_member_name(before.path), _member_name(after.path)], after.format.files
         folder, stem = os.path.dirname(after.path), files.name_stem(names[0])
@@ -179,12 +179,12 @@ class LogSetContinuityChecker:
         between = islice(positions, positions[names[0]] + 1, positions[names[1]])
         return [name for name in between if len(name) in same_length]
 
-    def _make_link(self, path: str, found: Finding, *, is_order: bool) -> BrokenLink:
+    def _make_link(self, path: str, found: Finding, *, is_wrong_order: bool) -> BrokenLink:
         before, after = self._chain[-2:]
-        gtids = None if is_order else _list_gtids(found)
+        gtids = None if is_wrong_order else _list_missing_gtids(found)
         assert self._previous is not None
         path = path if path == self._before_path else self._previous.path
-        return BrokenLink(path, found, is_order, gtids, before.last_time, after.first_time)
+        return BrokenLink(path, found, is_wrong_order, gtids, before.last_time, after.first_time)
 
     def _validate_file(self, opened: LogFile) -> LinkedFile:
         file = self._reopen_file(opened)
@@ -205,7 +205,7 @@ class LogSetContinuityChecker:
         finally:
             file.source.close()
 
-    def _read_end(self, opened: LogFile) -> bytes:
+    def _read_last_bytes(self, opened: LogFile) -> bytes:
         """Return the last bytes of a file."""
         file = self._reopen_file(opened)
         try:
@@ -235,7 +235,7 @@ class SelectedLinks:
         self.has_selected = self._was_excluded = False
         self.unselected: list[FileFinding] = []
 
-    def check_next(self, file: LogFile, file_selection: Selection) -> list[FileFinding]:
+    def find_selected_breaks_before(self, file: LogFile, file_selection: Selection) -> list[FileFinding]:
         """Return what is wrong before this file and concerns the selection.
 
         file_selection: the part of the selection that applies to the file.
@@ -243,19 +243,19 @@ class SelectedLinks:
         self.unselected = []
         if self._checker is None or not file.layout.has_records:
             return []
-        is_excluded, was_excluded = is_nothing(file_selection), self._was_excluded
+        is_excluded, was_excluded = is_empty_selection(file_selection), self._was_excluded
         self._was_excluded = is_excluded
-        broken, links = self._checker.check_next(file), list[BrokenLink]()
+        broken, links = self._checker.find_broken_links_before(file), list[BrokenLink]()
         if not (is_excluded or was_excluded):
-            links = [one for one in broken if one.is_selected(self._filter)]
+            links = [one for one in broken if one.can_concern_selection(self._filter)]
         if self.has_selected:
             self.unselected = [FileFinding(one.file, one.finding) for one in broken if one not in links]
         selects_both = self.has_selected and self._filter.selects_all
-        decided = [one for one in links if selects_both or one.is_decided(self._filter)]
+        decided = [one for one in links if selects_both or one.is_concern_certain(self._filter)]
         self._undecided += [one for one in links if one not in decided and self.has_selected]
         return [FileFinding(one.file, one.finding) for one in decided]
 
-    def find_breaks_before_selected(self) -> list[FileFinding]:
+    def mark_selected_and_take_breaks(self) -> list[FileFinding]:
         """Return what is wrong between the records selected now and those selected before."""
         self.has_selected = True
         if not self._undecided:
@@ -275,7 +275,7 @@ def _read_times(file: LogFile, batch: Batch, *, at_end: bool) -> list[int]:
     return [one for one in envelope.time if one]
 
 
-def _list_gtids(found: Finding) -> list[str] | None:
+def _list_missing_gtids(found: Finding) -> list[str] | None:
     """Return the missing transactions that a finding names; None if it names none, or too many."""
     ranges: Mapping[str, list[list[int]]] = found.facts.get("missing_gtids") or {}
     spans = [span for source in ranges.values() for span in source]

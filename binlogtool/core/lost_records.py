@@ -54,13 +54,13 @@ class LostRange(msgspec.Struct, frozen=True):
         )
         return (*(() if self.cut is None else (self.cut,)), *spans)
 
-    def as_value(self) -> dict[str, object]:
+    def to_json_value(self) -> dict[str, object]:
         """Return the JSON value."""
         members = {"unit": self.unit, "names": list(self.names), "may_be_cut": self.may_be_cut, "after": self.last}
         return {"file": self.file, "offset": self.offset, "length": self.length, **members}
 
 
-class _Mark(msgspec.Struct, frozen=True):
+class _NumberedRecord(msgspec.Struct, frozen=True):
     """One record with a name: its source, its number, and what decides whether its transaction is over."""
 
     source: str
@@ -73,7 +73,7 @@ class _Mark(msgspec.Struct, frozen=True):
         return f"{self.source}{self.number}"
 
 
-class _Range(msgspec.Struct):
+class _DamageWithNeighbours(msgspec.Struct):
     """One damaged range while the records after it are read.
 
     Attributes:
@@ -83,8 +83,8 @@ class _Range(msgspec.Struct):
     """
 
     finding: Finding
-    before: dict[str, _Mark]
-    last: _Mark | None
+    before: dict[str, _NumberedRecord]
+    last: _NumberedRecord | None
     after: dict[str, int] = msgspec.field(default_factory=dict)
     has_rest: bool = False
 
@@ -105,31 +105,33 @@ def find_lost_ranges(
     if not damaged or not format_.output.sequence_name:
         return ()
     with open_log(path, replace(read_options, format=format), LogReader) as log:
-        ranges, uneven = _read_neighbours(log, format_, damaged)
-        return tuple(_name_range(path, format_, log, one, uneven) for one in ranges)
+        ranges, uneven = _find_records_around_damage(log, format_, damaged)
+        return tuple(_make_lost_range(path, format_, log, one, uneven) for one in ranges)
 
 
 def _is_damage(finding: Finding) -> bool:
     return finding.id in ("damaged-range", "torn-tail") and finding.offset is not None and finding.length > 0
 
 
-def _read_neighbours(log: LogReader, format_: Format, damaged: Sequence[Finding]) -> tuple[list[_Range], set[str]]:
+def _find_records_around_damage(
+    log: LogReader, format_: Format, damage_findings: Sequence[Finding]
+) -> tuple[list[_DamageWithNeighbours], set[str]]:
     """Find the records around each damaged range.
 
     Returns:
         The ranges, and the sources whose numbers have gaps where nothing is damaged.
     """
-    latest: dict[str, _Mark] = {}
-    last: _Mark | None = None
-    ranges: list[_Range] = []
+    latest: dict[str, _NumberedRecord] = {}
+    last: _NumberedRecord | None = None
+    ranges: list[_DamageWithNeighbours] = []
     uneven: set[str] = set()
     is_inside = False
     for block in log.blocks(Selection(on_damage="skip"), decode="header"):
         if not isinstance(block, RecordBlock):
             continue
-        for mark, offset in _iter_marks(block, format_):
-            while len(ranges) < len(damaged) and offset >= (damaged[len(ranges)].offset or 0):
-                ranges.append(_Range(damaged[len(ranges)], dict(latest), last))
+        for mark, offset in _iter_numbered_records(block, format_):
+            while len(ranges) < len(damage_findings) and offset >= (damage_findings[len(ranges)].offset or 0):
+                ranges.append(_DamageWithNeighbours(damage_findings[len(ranges)], dict(latest), last))
                 is_inside = True
             if mark is None:
                 if is_inside and ranges:
@@ -142,43 +144,45 @@ def _read_neighbours(log: LogReader, format_: Format, damaged: Sequence[Finding]
             elif before is not None and mark.number > before.number + 1:
                 uneven.add(mark.source)
             latest[mark.source] = last = mark
-    ranges += [_Range(one, dict(latest), last) for one in damaged[len(ranges) :]]
+    ranges += [_DamageWithNeighbours(one, dict(latest), last) for one in damage_findings[len(ranges) :]]
     return ranges, uneven
 
 
-def _iter_marks(block: RecordBlock, format_: Format) -> Iterator[tuple[_Mark | None, int]]:
+def _iter_numbered_records(block: RecordBlock, format_: Format) -> Iterator[tuple[_NumberedRecord | None, int]]:
     """Yield the mark and the offset of each record; the mark is None for a record without transaction or number."""
     by_transaction = format_.output.gtid_rules is not None
     envelope = block.envelope
     for index, offset in enumerate(block.offset):
         if by_transaction:
-            yield _parse_gtid(envelope.txn[index], envelope.type[index], offset), offset
+            yield _parse_numbered_record(envelope.txn[index], envelope.type[index], offset), offset
         elif number := envelope.seq[index]:  # 0: the record has no number of its own
             origin = envelope.origin[index]
-            yield _Mark(f"{origin}:" if origin else _LOCAL, number, envelope.type[index], offset), offset
+            yield _NumberedRecord(f"{origin}:" if origin else _LOCAL, number, envelope.type[index], offset), offset
 
 
-def _parse_gtid(text: object, type_: str, offset: int) -> _Mark | None:
+def _parse_numbered_record(text: object, type_: str, offset: int) -> _NumberedRecord | None:
     """Parse the text of a GTID, 0-1-42 or UUID:42; None if the text is none."""
     if not isinstance(text, str):
         return None
     separator = ":" if ":" in text else "-"
     source, _, number = text.rpartition(separator)
-    return _Mark(source + separator, int(number), type_, offset) if source and number.isdigit() else None
+    return _NumberedRecord(source + separator, int(number), type_, offset) if source and number.isdigit() else None
 
 
-def _name_range(path: str, format_: Format, log: LogReader, damage: _Range, uneven: set[str]) -> LostRange:
+def _make_lost_range(
+    path: str, format_: Format, log: LogReader, damage: _DamageWithNeighbours, sources_with_gaps: set[str]
+) -> LostRange:
     finding, last, unit = damage.finding, damage.last, format_.output.sequence_name
     sources = damage.before.keys() - {_LOCAL} or damage.before.keys()
     unique = next(iter(sources)) if len(sources) == 1 and format_.output.gtid_rules is None else None
     gaps = tuple(
         ("" if source == unique else source, before.number + 1, damage.after[source] - 1)
         for source, before in damage.before.items()
-        if source not in uneven and 1 < damage.after.get(source, 0) - before.number <= MAX_LISTED_NUMBERS
+        if source not in sources_with_gaps and 1 < damage.after.get(source, 0) - before.number <= MAX_LISTED_NUMBERS
     )
     cut = may_be_cut = None
     if last is not None:
-        ends = _ends_transaction(format_, log, last)
+        ends = _is_last_of_transaction(format_, log, last)
         continues = damage.after.get(last.source) == last.number or (damage.has_rest and not gaps)
         if ends is False or (ends is None and continues):
             cut = last.name
@@ -189,7 +193,7 @@ def _name_range(path: str, format_: Format, log: LogReader, damage: _Range, unev
     return LostRange(path, finding.offset or 0, finding.length, unit, gaps, cut, may_be_cut, last_name, is_end)
 
 
-def _ends_transaction(format_: Format, log: LogReader, mark: _Mark) -> bool | None:
+def _is_last_of_transaction(format_: Format, log: LogReader, mark: _NumberedRecord) -> bool | None:
     """Return whether a record is the last one of its transaction; None if the record alone does not tell."""
     rule = format_.output.is_transaction_end
     if rule is None:

@@ -26,9 +26,15 @@ from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.core import report_progress
-from binlogtool.core.compressed_stream import COMPRESSED_HEADS, HEAD_SIZE, CompressedStream, find_method
+from binlogtool.core.compressed_stream import COMPRESSED_HEADS, HEAD_SIZE, CompressedStream, detect_compression
 from binlogtool.core.report_progress import READABLE_COMPRESSED_SUFFIXES, strip_compressed_suffix
-from binlogtool.errors import FileVanishedError, InputOutputError, UnknownFormatError, UsageError, suggest_names
+from binlogtool.errors import (
+    FileVanishedError,
+    InputOutputError,
+    UnknownFormatError,
+    UsageError,
+    format_name_suggestions,
+)
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.format import (
     FileHead,
@@ -57,11 +63,11 @@ class Source(Protocol):
     def read_at(self, offset: int, view: memoryview) -> int:
         """Fill `view` with the bytes from `offset` on; return their number."""
 
-    def skip_hole(self, offset: int) -> int:
+    def find_hole_end(self, offset: int) -> int:
         """Return the first offset >= `offset` that may hold anything but zeros (sparse files), else `offset`."""
         return offset
 
-    def find_change(self) -> Finding | None:
+    def find_change_or_cut(self) -> Finding | None:
         """Return a finding if the file changed since it was opened."""
         return None
 
@@ -99,7 +105,7 @@ class FileSource(Source):
             done += got
         return done
 
-    def skip_hole(self, offset: int) -> int:
+    def find_hole_end(self, offset: int) -> int:
         """Return the end of a hole at `offset`, according to the file system."""
         assert self.size is not None
         try:
@@ -107,7 +113,7 @@ class FileSource(Source):
         except OSError as error:  # ENXIO: only a hole up to the end; EINVAL: not supported here
             return self.size if error.errno == 6 else offset
 
-    def find_change(self) -> Finding | None:
+    def find_change_or_cut(self) -> Finding | None:
         """Compare size, modification time and the name's inode with those at opening."""
         status = os.fstat(self._fd)
         try:
@@ -180,7 +186,7 @@ class StreamSource(Source):
     def _failure(self) -> str | None:
         return self._stream.failure if isinstance(self._stream, CompressedStream) else None
 
-    def find_change(self) -> Finding | None:
+    def find_change_or_cut(self) -> Finding | None:
         """Return a finding if the compressed data is cut or damaged, which ends the input."""
         if self._failure is None or not isinstance(self._stream, CompressedStream):
             return None
@@ -213,14 +219,14 @@ class TruncatedSource(Source):
         assert self.size is not None
         return self._source.read_at(offset, view[: max(0, self.size - offset)])
 
-    def skip_hole(self, offset: int) -> int:
+    def find_hole_end(self, offset: int) -> int:
         """Skip a hole, no further than the end."""
         assert self.size is not None
-        return min(self.size, self._source.skip_hole(offset))
+        return min(self.size, self._source.find_hole_end(offset))
 
-    def find_change(self) -> Finding | None:
+    def find_change_or_cut(self) -> Finding | None:
         """Return a finding if the underlying file changed."""
-        return self._source.find_change()
+        return self._source.find_change_or_cut()
 
 
 class BytesSource(Source):
@@ -273,7 +279,7 @@ _REMOTE_MODULE = "binlogtool.core.remote_files"
 
 def _open_url(url: str) -> Source:
     source: Source = importlib.import_module(_REMOTE_MODULE).open_remote(url)
-    return _decompress_source(source)
+    return _decompress_source_if_compressed(source)
 
 
 def list_remote_names(url: str) -> list[str] | None:
@@ -298,8 +304,8 @@ def open_source(path: str) -> Source:
     if path == "-":
         spooled = spooled_input.get()
         if spooled is None:
-            return _decompress_stream("-", StreamSource("-", sys.stdin.buffer))
-        return _decompress_source(_SpooledSource("-", spooled))
+            return _decompress_stream_if_compressed("-", StreamSource("-", sys.stdin.buffer))
+        return _decompress_source_if_compressed(_SpooledSource("-", spooled))
     if is_url(path):
         return _open_url(path)
     real_path = os.path.realpath(path)
@@ -311,7 +317,7 @@ def open_source(path: str) -> Source:
     if (not is_regular and not stat.S_ISDIR(status.st_mode)) or (
         is_regular and not status.st_size and _has_content(real_path)
     ):
-        return _decompress_stream(path, StreamSource(path, open(real_path, "rb", buffering=0)))
+        return _decompress_stream_if_compressed(path, StreamSource(path, open(real_path, "rb", buffering=0)))
     source = FileSource(real_path)
     source.name = path
     head = read_head(source)
@@ -320,7 +326,7 @@ def open_source(path: str) -> Source:
         raise InputOutputError(f"{path}: the file is empty; copy it again from where it was compressed")
     if head.startswith(COMPRESSED_HEADS):
         source.close()
-        return _decompress_stream(path, StreamSource(path, open(real_path, "rb")))
+        return _decompress_stream_if_compressed(path, StreamSource(path, open(real_path, "rb")))
     return source
 
 
@@ -340,12 +346,12 @@ def is_stream_path(path: str) -> bool:
 class _SpooledSource(FileSource):
     """Standard input, from its temporary file."""
 
-    def find_change(self) -> Finding | None:
+    def find_change_or_cut(self) -> Finding | None:
         """Return None: nothing else has the file."""
         return None
 
 
-def _decompress_source(source: Source) -> Source:
+def _decompress_source_if_compressed(source: Source) -> Source:
     """Return the source, or its decompressed content; close it on errors."""
     try:
         is_compressed = read_head(source, HEAD_SIZE).startswith(COMPRESSED_HEADS)
@@ -355,7 +361,7 @@ def _decompress_source(source: Source) -> Source:
     if not is_compressed:
         return source
     sequential = io.BufferedReader(_SequentialReader(source), _READAHEAD_BYTES)
-    return _decompress_stream(source.name, StreamSource(source.name, sequential))
+    return _decompress_stream_if_compressed(source.name, StreamSource(source.name, sequential))
 
 
 def _has_content(path: str) -> bool:
@@ -365,7 +371,7 @@ def _has_content(path: str) -> bool:
     return False
 
 
-def _decompress_stream(name: str, stream: StreamSource) -> Source:
+def _decompress_stream_if_compressed(name: str, stream: StreamSource) -> Source:
     view = memoryview(bytearray(HEAD_SIZE))
     start = bytes(view[: stream.read_at(0, view)])
     raw: Any = stream._stream
@@ -466,18 +472,20 @@ class Window:
         """The size of the source, if it is known before the end is reached."""
         return self._source.size
 
-    def load(self, start: int, upto: int) -> None:
-        """Drop the bytes before `start` and read at least up to the file offset `upto`, or to the end of the source."""
-        if upto <= self.end or self.ended:
+    def load_range(self, start: int, min_end: int) -> None:
+        """Drop the bytes before `start` and read at least up to the file offset `min_end`, or to the end of the
+        source.
+        """
+        if min_end <= self.end or self.ended:
             return
         if (
             self.kept_from is not None
             and self.base <= self.kept_from < start
-            and upto - self.kept_from <= self.max_kept_bytes
+            and min_end - self.kept_from <= self.max_kept_bytes
         ):
             start = self.kept_from
         kept_bytes = self.end - start
-        size = max(self._chunk, upto - start)
+        size = max(self._chunk, min_end - start)
         target, capacity = self.buffer, len(self.buffer)
         if size > capacity:
             target, capacity = bytearray(size + _EXTRA_BYTES * (size > LONG_VALUE_BYTES)), size
@@ -491,9 +499,9 @@ class Window:
         report_progress.report_advance(self._source.name, self.end, read)
         self.ended = self.length < capacity
 
-    def skip_hole(self, offset: int) -> int:
+    def find_hole_end(self, offset: int) -> int:
         """Return the first file offset >= `offset` that may hold anything but zeros (sparse files)."""
-        return self._source.skip_hole(offset)
+        return self._source.find_hole_end(offset)
 
     def view(self, start: int, end: int) -> memoryview:
         """Return the bytes between two file offsets, as far as they are in memory."""
@@ -532,7 +540,7 @@ def find_format(name: str) -> Format:
         format_ = formats.load_format(base)
     except KeyError:
         known_names = ", ".join(formats.list_names())
-        suggestion = suggest_names(base, formats.list_names())
+        suggestion = format_name_suggestions(base, formats.list_names())
         raise UsageError(f"unknown format {name!r}{suggestion or f'; known formats: {known_names}'}") from None
     if not colon:
         return format_
@@ -546,7 +554,7 @@ def find_format(name: str) -> Format:
 def detect_format(head: FileHead) -> Format:
     """Return the best matching format. Raises UnknownFormatError: no format matches, or two match equally well."""
     scored = []
-    for format_ in _iter_likely_first(base_name(head.name)):
+    for format_ in _iter_formats_likely_first(base_name(head.name)):
         match = format_.reading.detect(head)
         if match.score >= CERTAIN_SCORE:
             return format_
@@ -576,17 +584,17 @@ def detect_source_format(source: Source, head: FileHead) -> Format:
     try:
         return detect_format(head)
     except UnknownFormatError as error:
-        _require_unpacked(source)
+        _refuse_cut_compressed_source(source)
         raise UnknownFormatError(f"{source.name}{str(error).removeprefix(head.name)}") from error
 
 
-def _require_unpacked(source: Source) -> None:
+def _refuse_cut_compressed_source(source: Source) -> None:
     """Raise InputOutputError if a compressed source is cut or damaged."""
-    if source.size is None and (failure := source.find_change()) is not None:
+    if source.size is None and (failure := source.find_change_or_cut()) is not None:
         raise InputOutputError(f"{source.name}: {failure.message}")
 
 
-def _iter_likely_first(name: str) -> Iterator[Format]:
+def _iter_formats_likely_first(name: str) -> Iterator[Format]:
     """Yield all formats, those that match the file name first, so that usually no other format is imported."""
     likely = set()
     for format_name in formats.find_by_file_name(name):
@@ -617,9 +625,9 @@ class LogFile(msgspec.Struct, frozen=True):
     head: bytes = b""
     """The first bytes of the file when it was opened, up to the last byte that its server may change later."""
 
-    def find_change(self) -> Finding | None:
+    def find_change_since_open(self) -> Finding | None:
         """Return a finding if the file changed since it was opened, except by a server that closes it."""
-        change = self.source.find_change()
+        change = self.source.find_change_or_cut()
         if change is None or not self.head or self.size is None:
             return change
         if change.facts.get("size_before") != change.facts.get("size_after"):
@@ -669,7 +677,7 @@ def open_file(
     source = source or open_source(path)
     try:
         window = Window(source, _MIB)
-        window.load(0, HEAD_BYTES)
+        window.load_range(0, HEAD_BYTES)
         size = source.size if source.size is not None else (window.end if window.ended else None)
         peek = None if source.size is None else partial(read_range, source)
         data = bytes(window.view(0, HEAD_BYTES))
@@ -684,11 +692,11 @@ def open_file(
         head = FileHead(data, _get_log_name(path, source), size, shared, peek, hints, read_sibling, redo, preceding)
         detected = format_ or detect_source_format(source, head)
         if not data:
-            _require_unpacked(source)
-        _check_level(detected, hints)
+            _refuse_cut_compressed_source(source)
+        _require_level_supported(detected, hints)
         if hints.objects and hints.level is None:
             head = replace(head, hints=replace(hints, level=detected.reading.event_level))
-        layout = _make_layout(detected, head, limits)
+        layout = _make_layout_correcting_header(detected, head, limits)
         if layout.decrypt is not None:
             source = _decrypt_source(source, layout)
             window = Window(source, _MIB)
@@ -704,7 +712,7 @@ def _get_log_name(path: str, source: Source) -> str:
     return strip_compressed_suffix(name) if is_unpacked(source) else name
 
 
-def _make_layout(format_: Format, head: FileHead, limits: Limits) -> LogFileLayout:
+def _make_layout_correcting_header(format_: Format, head: FileHead, limits: Limits) -> LogFileLayout:
     """Return the layout of the file; if one flipped bit explains a damaged header, use the corrected header."""
     flips = (
         ()
@@ -760,7 +768,7 @@ def make_readable_file(path: str) -> ReadableFile:
     return ReadableFile(make_reopening_reader(path), source.size or 0)
 
 
-def _check_level(format_: Format, hints: Hints) -> None:
+def _require_level_supported(format_: Format, hints: Hints) -> None:
     level = hints.level
     if level is not None and level not in format_.reading.levels:
         known_levels = ", ".join(format_.reading.levels) or "only one"
@@ -805,9 +813,9 @@ class DecryptedSource(Source):
             raise InputOutputError(f"{self.name}: an encrypted log cannot be read from a stream; name the file")
         return read_range(self._source, offset, size)
 
-    def find_change(self) -> Finding | None:
+    def find_change_or_cut(self) -> Finding | None:
         """Return a finding if the file changed since it was opened."""
-        return self._source.find_change()
+        return self._source.find_change_or_cut()
 
     def close(self) -> None:
         """Close the underlying source."""
@@ -820,7 +828,7 @@ IDENTITY_HEAD_SIZE = 128
 _TAIL_SIZE = 64
 
 
-def hash_file_identity(file: LogFile, offset: int) -> str:
+def hash_head_and_bytes_before(file: LogFile, offset: int) -> str:
     """Return a hash of the head of a file and of the bytes before `offset`; "" for offset 0.
 
     Both were durable when `offset` was reached, so a server never changes them.
@@ -860,12 +868,12 @@ def spool_standard_input() -> Iterator[None]:
             spooled_input.reset(token)
 
 
-def find_file_method(path: str) -> str | None:
+def detect_file_compression(path: str) -> str | None:
     """Return the name of the compression of a local file; None if it is not compressed or cannot be read."""
     try:
         if not os.path.isfile(path):
             return None
         with open(path, "rb") as file:
-            return find_method(file.read(HEAD_SIZE))
+            return detect_compression(file.read(HEAD_SIZE))
     except OSError:
         return None

@@ -20,7 +20,7 @@ def find_holders(status: os.stat_result, *, writers_only: bool = False) -> Itera
                 yield _describe_process(process)
 
 
-def find_directory_writers(directory: str) -> Iterator[str]:
+def find_processes_writing_directory(directory: str) -> Iterator[str]:
     """Yield the names of other processes that have a file in this directory open for writing, as `find_holders`."""
     prefix = os.path.realpath(directory) + os.sep
     for process in _list_processes():

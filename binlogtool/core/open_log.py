@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.core import report_progress
-from binlogtool.core.damage_in_selection import SelectedDamage
+from binlogtool.core.damage_in_selection import UndecidedDamage
 from binlogtool.core.decode_batches import (
     BlockDecoder,
     RowBatchReader,
@@ -50,24 +50,31 @@ from binlogtool.core.record_and_selection_types import (
     Selection,
     SqlFragment,
     can_miss_later_changes,
-    describe_time_fractions,
-    is_nothing,
+    describe_rounded_time_bounds,
+    is_empty_selection,
     limit_selection_to_files,
-    read_everything,
     refuse_salvage,
     refuse_where,
+    remove_position_bounds,
     select_nothing,
 )
 from binlogtool.core.record_filter import (
     RecordFilter,
     RecordRange,
-    gtid_selection,
+    extract_gtid_selection,
 )
 from binlogtool.core.resolve_paths import resolve_logs
-from binlogtool.core.salvage_records import UnprovenRecordMarker, UnprovenRecordReader, decode_all_rows
-from binlogtool.core.scan import ByteAccount, DamagedRange, SalvagedRecords, Scan
+from binlogtool.core.salvage_records import UnprovenRecordDecoder, UnprovenRecordReader, decode_good_and_bad_rows
+from binlogtool.core.scan_file import ByteAccount, DamagedRange, SalvagedRecords, Scan
 from binlogtool.core.unmatched_names import UnmatchedNameFinder, UnmatchedNames
-from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError, join_names, suggest_names
+from binlogtool.errors import (
+    BinlogtoolError,
+    LimitError,
+    UnknownFormatError,
+    UsageError,
+    format_name_suggestions,
+    join_names,
+)
 from binlogtool.findings import CHANGED_LATER, ORDER_IDS, SET_LINK_IDS, Finding, Severity, make_finding
 from binlogtool.format_api.format import Format, Hints, PrecedingFiles
 from binlogtool.format_api.layout import Batch, LogFileLayout, SplitFinder, SplitPoint
@@ -84,7 +91,7 @@ from binlogtool.limits import KIB, MIB, Limits
 from binlogtool.schema import backends
 
 if TYPE_CHECKING:
-    from binlogtool.core.apply_where import ColumnTracker, CompiledCondition, RowCondition
+    from binlogtool.core.apply_where import CompiledCondition, ConditionColumnChecker, RowCondition
     from binlogtool.query.evaluate import Condition
 
 
@@ -114,9 +121,9 @@ class FilePart(msgspec.Struct, frozen=True):
     start: ResumePoint | None = None
     end: int | None = None
 
-    def find_change(self, file: LogFile) -> Finding | None:
+    def find_change_since_open(self, file: LogFile) -> Finding | None:
         """Return a finding if these bytes changed while they were read; growth of a local file is no change."""
-        change = file.find_change()
+        change = file.find_change_since_open()
         if change is None or self.end is None or is_url(file.source.name):
             return change
         before, after = (change.facts.get(name, -1) for name in ("size_before", "size_after"))
@@ -129,7 +136,7 @@ class FilePart(msgspec.Struct, frozen=True):
             return replace(full_scan, source=source)
         split_finder = None if format_.reading.split_finder is None else format_.reading.split_finder(layout)
         assert split_finder is not None  # this file made the resume point
-        level = split_finder.resume(self.start.carried, self.start.record)
+        level = split_finder.restore_state(self.start.carried, self.start.record)
         return replace(
             full_scan, source=source, begin=self.start.offset, account=ByteAccount(), records=self.start.record,
             frames=self.start.frame, layout=full_scan.layout if level is None else replace(full_scan.layout,
@@ -153,7 +160,7 @@ class ResumePointFinder(msgspec.Struct):
     begin: ResumePoint | None = None
     skips_damage: bool = False
 
-    def find_all(self) -> Iterator[ResumePoint]:
+    def iter_resume_points(self) -> Iterator[ResumePoint]:
         """Yield every resume point at the end of a batch of frames; none where the format cannot split this file."""
         format_, layout, source = self.full_scan.format, self.full_scan.layout, self.full_scan.source
         split_finder = (
@@ -170,7 +177,7 @@ class ResumePointFinder(msgspec.Struct):
         full_scan = replace(self.full_scan, window=Window(source, read_bytes), layout=split_finder.layout)
         scan = FilePart(self.begin).make_scan(full_scan, format_, layout)
         if self.begin is not None:
-            split_finder.resume(self.begin.carried, self.begin.record)
+            split_finder.restore_state(self.begin.carried, self.begin.record)
         for segment in scan.segments():
             if isinstance(segment, DamagedRange):
                 if not self.skips_damage or not segment.is_followed:
@@ -188,7 +195,7 @@ def _make_resume_point(batch: Batch, split_point: SplitPoint, split_finder: Spli
     )
 
 
-def compute_carried_state(full_scan: Scan, part: FilePart = WHOLE_FILE) -> Any:
+def compute_state_for_next_file(full_scan: Scan, part: FilePart = WHOLE_FILE) -> Any:
     """Return the state after the last record of a file that continues in the next file; None if there is none.
 
     Reads the bytes of `part`, which must be the last part of the file.
@@ -203,7 +210,7 @@ def compute_carried_state(full_scan: Scan, part: FilePart = WHOLE_FILE) -> Any:
         return None
     scan = part.make_scan(replace(full_scan, layout=split_finder.layout), format_, layout)
     if part.start is not None:
-        split_finder.resume(part.start.carried, part.start.record)
+        split_finder.restore_state(part.start.carried, part.start.record)
     for segment in scan.segments():
         if isinstance(segment, DamagedRange):
             if segment.tail == "damaged":
@@ -213,27 +220,29 @@ def compute_carried_state(full_scan: Scan, part: FilePart = WHOLE_FILE) -> Any:
     return split_finder.export_state_for_next_file()
 
 
-def divide_file(full_scan: Scan, size: int) -> list[FilePart]:
-    """Divide a file into parts of at least `size` bytes each except the last; one part if it cannot be divided."""
-    return divide_range(full_scan, size, None, None)
+def divide_file(full_scan: Scan, min_part_size: int) -> list[FilePart]:
+    """Divide a file into parts of at least `min_part_size` bytes each except the last; one part if it cannot be
+    divided.
+    """
+    return divide_range(full_scan, min_part_size, None, None)
 
 
-def divide_range(full_scan: Scan, size: int, begin: ResumePoint | None, end: int | None) -> list[FilePart]:
+def divide_range(full_scan: Scan, min_part_size: int, begin: ResumePoint | None, end: int | None) -> list[FilePart]:
     """Divide `[begin, end)` of a file into parts. begin, end: None = those of the file."""
     stop = full_scan.source.size if end is None else end
     first = full_scan.layout.frames_at if begin is None else begin.offset
-    if stop is None or stop - first <= size:
+    if stop is None or stop - first <= min_part_size:
         return [FilePart(begin, end)]
     resume_points: list[ResumePoint] = []
-    next_offset = first + size
+    next_offset = first + min_part_size
     for resume_point in ResumePointFinder(
-        full_scan, min(MIB, max(MIN_READ_BYTES, size // _READS_PER_PART)), begin
-    ).find_all():
+        full_scan, min(MIB, max(MIN_READ_BYTES, min_part_size // _READS_PER_PART)), begin
+    ).iter_resume_points():
         if resume_point.offset >= stop:
             break
         if resume_point.offset >= next_offset:
             resume_points.append(resume_point)
-            next_offset = resume_point.offset + size
+            next_offset = resume_point.offset + min_part_size
     return [
         FilePart(start, end if behind is None else behind.offset)
         for start, behind in zip([begin, *resume_points], [*resume_points, None], strict=True)
@@ -289,38 +298,46 @@ class LogFiles:
         path, name, format_ = self._plan[number]
         earlier = None
         if number and not self.is_stream:
-            earlier = PrecedingFiles(base_name(self._plan[number - 1][0]), partial(self._find_carried_state, number))
+            earlier = PrecedingFiles(
+                base_name(self._plan[number - 1][0]), partial(self._get_state_from_earlier_files, number)
+            )
         siblings, hints = SiblingFiles(self._shared if shared is None else shared, preceding=earlier), self._hints
         if number:
             hints = replace(hints, earlier=None)
         return open_file(path, name, format_, self._limits, siblings=siblings, hints=hints)
 
-    def export_carried_state(self, number: int) -> str | None:
-        """Return the state that earlier files carry over to file `number`, as `Hints.earlier`; None = no state."""
-        state = self._get_carried_state(number)[1] if number else None
+    def export_state_from_earlier_files(self, file_number: int) -> str | None:
+        """Return the state that earlier files carry over to file `file_number`, as `Hints.earlier`; None = no state."""
+        state = self._get_format_and_state_before(file_number)[1] if file_number else None
         if not state:
-            return self._hints.earlier if not number else None
-        return msgspec.json.encode({"name": base_name(self._plan[number - 1][0]), "carried": state}).decode()
+            return self._hints.earlier if not file_number else None
+        return msgspec.json.encode({"name": base_name(self._plan[file_number - 1][0]), "carried": state}).decode()
 
-    def _find_carried_state(self, number: int, format_name: str) -> Any:
-        """Return the state that earlier files carry over to file `number` of this format; None = of another format."""
-        earlier_format, state = self._get_carried_state(number)
+    def _get_state_from_earlier_files(self, file_number: int, format_name: str) -> Any:
+        """Return the state that earlier files carry over to file `file_number` of this format; None = of another
+        format.
+        """
+        earlier_format, state = self._get_format_and_state_before(file_number)
         return state if earlier_format == format_name else None
 
-    def _get_carried_state(self, number: int) -> tuple[str, Any]:
-        """Return the format of the file before file `number`, and the state that earlier files carry over to it."""
-        while len(self._carried_states) < number:
-            self._carried_states.append(self._compute_carried_state(len(self._carried_states)))
-        return self._carried_states[number - 1]
+    def _get_format_and_state_before(self, file_number: int) -> tuple[str, Any]:
+        """Return the format of the file before file `file_number`, and the state that earlier files carry over to
+        it.
+        """
+        while len(self._carried_states) < file_number:
+            self._carried_states.append(self._compute_format_and_state_after(len(self._carried_states)))
+        return self._carried_states[file_number - 1]
 
-    def _compute_carried_state(self, number: int) -> tuple[str, Any]:
-        """Return the format of file `number`, and the state that it carries over to the next one, with that before."""
+    def _compute_format_and_state_after(self, file_number: int) -> tuple[str, Any]:
+        """Return the format of file `file_number`, and the state that it carries over to the next one, with that
+        before.
+        """
         try:
-            file = self._open_file(number, {})
+            file = self._open_file(file_number, {})
         except BinlogtoolError:
             return "", None
         try:
-            return file.format.name, compute_carried_state(self.make_scan(file))
+            return file.format.name, compute_state_for_next_file(self.make_scan(file))
         finally:
             file.source.close()
 
@@ -338,16 +355,16 @@ class LogFiles:
 
     def limit_selection_to_files(self, selection: Selection) -> list[Selection]:
         """Return the part of a selection that applies to each file."""
-        return limit_selection_to_files(selection, [path for path, _, _ in self._plan], self._holds_records)
+        return limit_selection_to_files(selection, [path for path, _, _ in self._plan], self._can_hold_records)
 
-    def _holds_records(self, number: int) -> bool:
-        """Return True if file `number` can hold records.
+    def _can_hold_records(self, file_number: int) -> bool:
+        """Return True if file `file_number` can hold records.
 
         True also for a file that cannot be read twice, or not at all: reading it reports what is wrong.
         """
-        path, name, format_ = self._plan[number]
-        if number < len(self._opened_files):
-            return self._opened_files[number].layout.has_records
+        path, name, format_ = self._plan[file_number]
+        if file_number < len(self._opened_files):
+            return self._opened_files[file_number].layout.has_records
         if path == "-" or is_url(path):
             return True
         try:
@@ -368,7 +385,7 @@ class LogFiles:
         full_scan, find_ranges, demand = (
             self.make_scan(file, live=selection.live),
             file.format.reading.find_ranges,
-            gtid_selection(selection),
+            extract_gtid_selection(selection),
         )
         if part != WHOLE_FILE:
             yield part.make_scan(full_scan, file.format, file.layout)
@@ -418,7 +435,7 @@ class PassOptions(msgspec.Struct, Generic[T], frozen=True):
         decode, raw: see `BlockDecoder`.
         script_of, row_condition: for passes whose bodies are text of a script.
         reader_of: for passes whose bodies are table rows.
-        reads_on: the script also sees the records after the selection, to the end of the last file.
+        reads_past_selection: the script also sees the records after the selection, to the end of the last file.
         checks_links: report where the files of the log do not follow each other.
     """
 
@@ -428,7 +445,7 @@ class PassOptions(msgspec.Struct, Generic[T], frozen=True):
     script_of: Callable[[Format], ScriptWriter] | None = None
     row_condition: RowCondition | None = None
     reader_of: Callable[[Format], TableReader] | None = None
-    reads_on: bool = False
+    reads_past_selection: bool = False
     checks_links: bool = True
 
     def make_decoder(self, file: LogFile, limits: Limits) -> BlockDecoder:
@@ -449,7 +466,7 @@ def _start_script(options: ScriptOptions, format_: Format) -> ScriptWriter:
 class LogReader(LogFiles):
     """Records of one or more files, in order. Use as a context manager, or call `close`."""
 
-    _column_tracker: ColumnTracker | None = None
+    _column_tracker: ConditionColumnChecker | None = None
     """Tracker of the condition's columns while a stream is read; None = not needed."""
     _name_finder: UnmatchedNameFinder | None = None
     """Census of the names in a stream while it is read; None = not needed."""
@@ -468,7 +485,7 @@ class LogReader(LogFiles):
         """Yield blocks of the selected records; damage between them is a `FileFinding`. part: for a log of one file."""
         options = PassOptions(_make_block_reader, decode, raw, checks_links=selection.tail is None)
         items = self._run_pass(selection, options, part)
-        return items if selection.tail is None else take_last(items, selection.tail)
+        return items if selection.tail is None else take_last_records(items, selection.tail)
 
     def record_ranges(
         self, selection: Selection = Selection(), *, decode: str = "full", part: FilePart = WHOLE_FILE
@@ -499,17 +516,17 @@ class LogReader(LogFiles):
 
             row_condition = make_row_condition(selection.where)
             self._track_columns(selection.where)
-            selection, options = replace(selection, where=None), row_condition.apply_to(options)
+            selection, options = replace(selection, where=None), row_condition.add_to_script_options(options)
 
         options = replace(
             options, is_partial=options.flashback and (row_condition is not None or can_miss_later_changes(selection))
         )
         if not self.is_stream:
-            self._require_databases(options)
+            self._require_renamed_databases(options)
         is_complete = True
         start_script = partial(_start_script, options)
         for part in self._write_scripts(
-            selection, self._make_fragment_writer, start_script, row_condition, reads_on=options.is_partial
+            selection, self._make_fragment_writer, start_script, row_condition, reads_past_selection=options.is_partial
         ):
             is_complete = is_complete and not any(one.severity is Severity.ERROR for one in _iter_findings(part))
             yield part
@@ -518,7 +535,7 @@ class LogReader(LogFiles):
         if self.is_stream and is_complete:
             _refuse_unseen_databases(options.rename_databases)
 
-    def _require_databases(self, options: ScriptOptions) -> None:
+    def _require_renamed_databases(self, options: ScriptOptions) -> None:
         """Check that the log has each database that a script renames; read it until all were seen.
 
         Raises:
@@ -567,21 +584,23 @@ class LogReader(LogFiles):
         start_script: Callable[[Format], ScriptWriter],
         row_condition: RowCondition | None = None,
         *,
-        reads_on: bool = False,
+        reads_past_selection: bool = False,
         part: FilePart = WHOLE_FILE,
     ) -> Iterator[S | RecordBlock | ScriptText | FileFinding]:
         """Yield the selected records as one text.
 
         Args:
             start_script: creates the writer of a format.
-            reads_on: see `PassOptions`.
+            reads_past_selection: see `PassOptions`.
         """
         scripts: dict[str, ScriptWriter] = {}
 
         def script_of(format_: Format) -> ScriptWriter:
             return scripts.get(format_.name) or scripts.setdefault(format_.name, start_script(format_))
 
-        options = PassOptions(make_reader, script_of=script_of, row_condition=row_condition, reads_on=reads_on)
+        options = PassOptions(
+            make_reader, script_of=script_of, row_condition=row_condition, reads_past_selection=reads_past_selection
+        )
         later_changes: list[str] = []
         for item in self._run_pass(selection, options, part):
             yield item
@@ -590,7 +609,7 @@ class LogReader(LogFiles):
             if isinstance(item, FileFinding) and item.finding.severity is Severity.ERROR:
                 label = "wrong order" if item.finding.id in ORDER_IDS else "left out here"
                 gap_text = f"{label}: {item.file}: {_format_range(item.finding)}{item.finding.message}"
-                yield from (ScriptText(script.handle_missing_records(gap_text)) for script in scripts.values())
+                yield from (ScriptText(script.write_text_for_gap(gap_text)) for script in scripts.values())
             stop_findings = [script.stop_finding for script in scripts.values() if script.stop_finding is not None]
             yield from (FileFinding(item.file, found) for found in stop_findings if not isinstance(item, ScriptText))
             if stop_findings:
@@ -601,7 +620,7 @@ class LogReader(LogFiles):
             yield from (FileFinding(self._plan[-1][0], found) for found in findings)
             later_changes += [found.message for found in findings if found.id == CHANGED_LATER]
         if later_changes:  # the last text of a flashback is its beginning
-            yield ScriptText(b"".join(map(_format_comment, later_changes)))
+            yield ScriptText(b"".join(map(_format_later_change_comment, later_changes)))
 
     def table_rows(
         self,
@@ -630,46 +649,52 @@ class LogReader(LogFiles):
         Raises:
             UsageError: no table has the column.
         """
-        from binlogtool.core.apply_where import ColumnTracker
+        from binlogtool.core.apply_where import ConditionColumnChecker
 
         if self.is_stream:
             tracker = self._column_tracker
         else:
-            tracker = ColumnTracker(where)
+            tracker = ConditionColumnChecker(where)
             with self.reopen() as log:
-                for _ in log._run_pass(Selection(), PassOptions(lambda _: tracker.read_batch, checks_links=False)):
+                for _ in log._run_pass(
+                    Selection(), PassOptions(lambda _: tracker.read_table_definitions, checks_links=False)
+                ):
                     if not tracker.missing_columns:
                         break
         if tracker is not None:
-            tracker.require_known()
+            tracker.require_columns_exist()
 
-    def track_names(self, selection: Selection) -> None:
-        """Prepare `find_unmatched` for this selection on a stream, before the next pass."""
+    def collect_names_in_next_pass(self, selection: Selection) -> None:
+        """Prepare `find_unmatched_names` for this selection on a stream, before the next pass."""
         finder = UnmatchedNameFinder(selection, self._hints.schema)
         self._name_finder = finder if self.is_stream and finder.is_needed else None
 
-    def find_unmatched(self, selection: Selection, selected_count: int) -> UnmatchedNames:
+    def find_unmatched_names(self, selection: Selection, selected_count: int) -> UnmatchedNames:
         """Return the names in the selection that this log lacks, and positions inside records, after a pass that
         selected `selected_count` records; the log is reread where needed.
         """
         finder, last_filter = UnmatchedNameFinder(selection, self._hints.schema), self._last_filter
         remarks = () if last_filter is None else last_filter.inside.values()
         whole = any(file.format.output.has_whole_seconds for file in self._opened_files[:1])
-        inside = UnmatchedNames(absent=(*describe_time_fractions(selection, has_whole_seconds=whole), *remarks))
+        inside = UnmatchedNames(absent=(*describe_rounded_time_bounds(selection, has_whole_seconds=whole), *remarks))
         if not finder.is_needed or (
-            selected_count and last_filter is not None and (last_filter.is_done or not last_filter.has_unmatched)
+            selected_count and last_filter is not None and (last_filter.is_done or not last_filter.has_unmatched_names)
         ):
             return inside
-        unmatched = self._find_unmatched_names(finder, is_empty=not selected_count)
+        unmatched = self._complete_unmatched_names(finder, is_empty=not selected_count)
         return replace(unmatched, absent=(*unmatched.absent, *inside.absent))
 
-    def _find_unmatched_names(self, finder: UnmatchedNameFinder, *, is_empty: bool) -> UnmatchedNames:
+    def _complete_unmatched_names(self, finder: UnmatchedNameFinder, *, is_empty: bool) -> UnmatchedNames:
         if self.is_stream:
-            return UnmatchedNames() if (one := self._name_finder) is None else one.find_unmatched(is_empty=is_empty)
+            return (
+                UnmatchedNames() if (one := self._name_finder) is None else one.find_unmatched_names(is_empty=is_empty)
+            )
         with self.reopen(replace(self._hints, objects=True)) as log:
-            for _ in log._run_pass(Selection(), PassOptions(lambda _: finder.read_batch, checks_links=False)):
+            for _ in log._run_pass(
+                Selection(), PassOptions(lambda _: finder.collect_names_as_batch_reader, checks_links=False)
+            ):
                 pass
-        return finder.find_unmatched(is_empty=is_empty)
+        return finder.find_unmatched_names(is_empty=is_empty)
 
     def row_batches(
         self,
@@ -713,9 +738,9 @@ class LogReader(LogFiles):
                 readers[format_.name] = rules.make_reader() if make is None else make(backend.compile_kernel)
                 readers[format_.name].add_known_tables(known_tables)
                 if is_selected is not None:
-                    readers[format_.name].limit_to(is_selected)
+                    readers[format_.name].limit_to_tables(is_selected)
                 if not cells and isinstance(reader := readers[format_.name], CompiledTableReader):
-                    reader.store_no_cells()
+                    reader.use_values_instead_of_cells()
             return readers[format_.name]
 
         for item in self._run_pass(selection, PassOptions(lambda _: batch_reader, reader_of=reader_of), part):
@@ -723,7 +748,7 @@ class LogReader(LogFiles):
             found = item.finding if isinstance(item, FileFinding) else None
             if found is not None and found.severity is Severity.ERROR and found.id not in SET_LINK_IDS:
                 for reader in readers.values():
-                    reader.handle_missing_records()
+                    reader.note_missing_records()
 
     def event_groups(self, selection: Selection) -> Iterator[SelectedEventGroup | FileFinding]:
         """Yield the event groups of a server's log, in order; damage between them is yielded as `FileFinding`.
@@ -738,7 +763,7 @@ class LogReader(LogFiles):
             scan = self.make_scan(file, live=selection.live)
             yield from (FileFinding(file.path, found) for found in file.layout.findings)
             yield from read_event_groups(file.path, scan, record_filter, self._limits)
-            yield from (FileFinding(file.path, found) for found in (file.find_change(),) if found)
+            yield from (FileFinding(file.path, found) for found in (file.find_change_since_open(),) if found)
             if reason := scan.incomplete or scan.over_limit:
                 raise LimitError(f"{file.path}: {reason}")
             if record_filter.is_done:
@@ -747,9 +772,9 @@ class LogReader(LogFiles):
     def _track_columns(self, where: str | None) -> None:
         """Track the columns of a stream while it is read."""
         if where is not None and self.is_stream:
-            from binlogtool.core.apply_where import ColumnTracker
+            from binlogtool.core.apply_where import ConditionColumnChecker
 
-            self._column_tracker = ColumnTracker(where)
+            self._column_tracker = ConditionColumnChecker(where)
 
     def _make_range_reader(self, _file: LogFile) -> BatchReader[RecordRange | RecordBlock]:
         return (
@@ -761,9 +786,9 @@ class LogReader(LogFiles):
     def _compile_condition(self, decoder: BlockDecoder, record_filter: RecordFilter) -> CompiledCondition | None:
         if record_filter.where is None or backends.choose_backend(self._backend).name != "native":
             return None
-        from binlogtool.core.apply_where import compile_row_condition
+        from binlogtool.core.apply_where import compile_condition_if_supported
 
-        return compile_row_condition(decoder, record_filter.where)
+        return compile_condition_if_supported(decoder, record_filter.where)
 
     def _make_fragment_writer(self, file: LogFile) -> BatchReader[SqlFragment | RecordBlock]:
         backend = backends.choose_backend(self._backend)
@@ -784,8 +809,8 @@ class LogReader(LogFiles):
         links, findings = SelectedLinks(self._make_link_checker(), record_filter), list[FileFinding]()
         for file_selection, file in zip(self.limit_selection_to_files(selection), self._iter_files(), strict=False):
             record_filter.start_file(file_selection, file.size, file.format.output, file.layout.page_size)
-            findings += links.check_next(file, file_selection)
-            findings += [] if is_nothing(file_selection) else links.find_breaks_before_selected()
+            findings += links.find_selected_breaks_before(file, file_selection)
+            findings += [] if is_empty_selection(file_selection) else links.mark_selected_and_take_breaks()
         return findings
 
     def _run_pass(
@@ -795,9 +820,11 @@ class LogReader(LogFiles):
         self._track_columns(selection.where)
         file_selections, files = self.limit_selection_to_files(selection), self._iter_files()
         links = SelectedLinks(self._make_link_checker() if options.checks_links else None, record_filter)
-        damage = SelectedDamage(record_filter) if options.reads_on and selection.on_damage == "stop" else None
+        damage = (
+            UndecidedDamage(record_filter) if options.reads_past_selection and selection.on_damage == "stop" else None
+        )
         for number, file_selection in enumerate(
-            chain(file_selections, repeat(select_nothing(selection)) if options.reads_on else ())
+            chain(file_selections, repeat(select_nothing(selection)) if options.reads_past_selection else ())
         ):
             try:
                 file = next(files, None)
@@ -807,23 +834,29 @@ class LogReader(LogFiles):
                 yield FileFinding(self._plan[number][0], _make_unread_finding(str(error)))
                 return
             if file is None:
-                yield from _decide_damage(None if damage is None else damage.decide(None), links.has_selected)
+                yield from _iter_decided_damage_findings(
+                    None if damage is None else damage.decide_deferred_damage(None), links.has_selected
+                )
                 return
-            is_after_selection = options.reads_on and (number >= len(file_selections) or record_filter.over)
+            is_after_selection = options.reads_past_selection and (number >= len(file_selections) or record_filter.over)
             record_filter.start_file(file_selection, file.size, file.format.output, file.layout.page_size)
-            for found in _iter_link_findings(links, file, file_selection, options.reads_on, is_after_selection):
+            for found in _iter_link_findings(
+                links, file, file_selection, options.reads_past_selection, is_after_selection
+            ):
                 yield found
                 if _ends_reading(selection, found):
                     return
             decoder = options.make_decoder(file, self._limits)
             record_filter.lines = self._compile_condition(decoder, record_filter)
-            read_batch, marker = options.make_reader(file), UnprovenRecordMarker(decoder, record_filter)
+            read_batch, marker = options.make_reader(file), UnprovenRecordDecoder(decoder, record_filter)
             if part.start is None:
                 yield from (_make_file_finding(file.path, found, is_after_selection) for found in file.layout.findings)
-            for scan in self._make_scans(file, read_everything(selection) if options.reads_on else selection, part):
+            for scan in self._make_scans(
+                file, remove_position_bounds(selection) if options.reads_past_selection else selection, part
+            ):
                 is_salvaging = selection.on_damage == "salvage" and decoder.script is None
                 scan.unproven_reader = UnprovenRecordReader(scan) if is_salvaging else None
-                for segment in scan.read_segments():
+                for segment in scan.iter_segments_and_salvaged():
                     if isinstance(segment, SalvagedRecords):
                         yield from marker.decode_salvaged(segment)
                         if record_filter.is_done:
@@ -831,12 +864,18 @@ class LogReader(LogFiles):
                         continue
                     batch = segment.good_records if isinstance(segment, DamagedRange) else segment
                     if isinstance(segment, DamagedRange):
-                        is_after_selection = is_after_selection or (options.reads_on and record_filter.over)
-                        if not is_after_selection and record_filter.excludes_range(segment.start, segment.end):
-                            reads_later = options.reads_on and links.has_selected
-                            yield from _make_unselected(file.path, segment.findings, reads_later=reads_later)
+                        is_after_selection = is_after_selection or (options.reads_past_selection and record_filter.over)
+                        if not is_after_selection and record_filter.is_range_outside_positions(
+                            segment.start, segment.end
+                        ):
+                            reads_later = options.reads_past_selection and links.has_selected
+                            yield from _iter_unselected_damage(file.path, segment.findings, reads_later=reads_later)
                             continue
-                        if damage is not None and batch is None and damage.hold_damage(file, segment, decoder.script):
+                        if (
+                            damage is not None
+                            and batch is None
+                            and damage.defer_unless_transaction_open(file, segment, decoder.script)
+                        ):
                             continue
                         yield from (
                             _make_file_finding(file.path, found, is_after_selection) for found in segment.findings
@@ -844,30 +883,30 @@ class LogReader(LogFiles):
                         if selection.on_damage == "stop" and segment.tail == "damaged":
                             return
                         if segment.framed_records is not None and (is_salvaging or options.decode == "header"):
-                            yield from decode_all_rows(segment, decoder, record_filter)
+                            yield from decode_good_and_bad_rows(segment, decoder, record_filter)
                             batch = None
                     if batch is not None:
                         decided = None if damage is None else damage.decide_damage_before_batch(file, batch)
-                        for found in _decide_damage(decided, links.has_selected):
+                        for found in _iter_decided_damage_findings(decided, links.has_selected):
                             yield found
                             if _ends_reading(selection, found):
                                 return
-                        marker.reset()
+                        marker.forget_salvaged_state()
                         if self._column_tracker is not None:
-                            self._column_tracker.track_batch(decoder, batch)
+                            self._column_tracker.collect_columns_of_batch(decoder, batch)
                         if self._name_finder is not None:
-                            self._name_finder.track_batch(decoder, batch)
+                            self._name_finder.collect_names_of_batch(decoder, batch)
                         for item in read_batch(decoder, batch, record_filter):
-                            for found in links.find_breaks_before_selected():
+                            for found in links.mark_selected_and_take_breaks():
                                 yield found
                                 if _ends_reading(selection, found):
                                     return
                             yield item
-                    if record_filter.is_done and not options.reads_on:
+                    if record_filter.is_done and not options.reads_past_selection:
                         return
                 if reason := scan.incomplete or scan.over_limit:
                     raise LimitError(f"{file.path}: {reason}")
-            yield from (FileFinding(file.path, found) for found in (part.find_change(file),) if found)
+            yield from (FileFinding(file.path, found) for found in (part.find_change_since_open(file),) if found)
 
     def records(
         self,
@@ -888,7 +927,7 @@ def _refuse_unseen_databases(renames: DatabaseRenames) -> None:
     """Raise UsageError if a database to rename is not among those of the log."""
     for name in renames.unseen:
         known = join_names(sorted(renames.seen))
-        suggestion = suggest_names(name, renames.seen) or (f"; it has {known}" if known else "")
+        suggestion = format_name_suggestions(name, renames.seen) or (f"; it has {known}" if known else "")
         raise UsageError(f"--rewrite {name}->{renames[name]}: the log has no database {name}{suggestion}")
 
 
@@ -904,26 +943,29 @@ def _make_file_finding(path: str, item: Finding, is_after_selection: bool) -> Fi
     )
 
 
-def _make_unselected(path: str, findings: Iterable[Finding], *, reads_later: bool) -> Iterator[FileFinding]:
+def _iter_unselected_damage(path: str, findings: Iterable[Finding], *, reads_later: bool) -> Iterator[FileFinding]:
     """Yield damage that has no selected record: as notes, or as ranges not checked for later changes."""
     for one in findings:
         if reads_later and one.severity is Severity.ERROR:
             yield FileFinding(path, _make_unread_finding(one.message))
         else:
-            yield FileFinding(path, one.with_severity(Severity.NOTE))
+            yield FileFinding(path, one.copy_with_severity(Severity.NOTE))
 
 
 def _iter_link_findings(
-    links: SelectedLinks, file: LogFile, file_selection: Selection, reads_on: bool, is_after_selection: bool
+    links: SelectedLinks, file: LogFile, file_selection: Selection, reads_past_selection: bool, is_after_selection: bool
 ) -> Iterator[FileFinding]:
-    """Yield findings about the link to the previous file. reads_on: the pass continues after its selection."""
-    for one in links.check_next(file, file_selection):
+    """Yield findings about the link to the previous file.
+
+    reads_past_selection: the pass continues after its selection.
+    """
+    for one in links.find_selected_breaks_before(file, file_selection):
         yield _make_file_finding(one.file, one.finding, is_after_selection)
-    if reads_on:
+    if reads_past_selection:
         yield from (_make_file_finding(*one, is_after_selection=True) for one in links.unselected)
 
 
-def _decide_damage(
+def _iter_decided_damage_findings(
     decided: tuple[bool, list[tuple[LogFile, Finding]]] | None, has_selected: bool
 ) -> Iterator[FileFinding]:
     """Yield the findings about damage of which it is known whether it concerns the selection."""
@@ -932,7 +974,7 @@ def _decide_damage(
         if is_selected:
             yield FileFinding(file.path, found)
         else:
-            yield from _make_unselected(file.path, (found,), reads_later=has_selected)
+            yield from _iter_unselected_damage(file.path, (found,), reads_later=has_selected)
 
 
 def _make_unread_finding(reason: str) -> Finding:
@@ -940,7 +982,7 @@ def _make_unread_finding(reason: str) -> Finding:
     return make_finding(CHANGED_LATER, None, 0, text)
 
 
-def _format_comment(text: str) -> bytes:
+def _format_later_change_comment(text: str) -> bytes:
     """Return a text as a comment of one line for a client."""
     printable = "".join(one if one.isprintable() else "?" for one in f"{CHANGED_LATER}: {text}")
     return f"# {printable}\n".encode("ascii", "backslashreplace")
@@ -959,10 +1001,10 @@ def _format_range(item: Finding) -> str:
     return "" if item.offset is None or not item.length else f"bytes {item.offset:,} to {item.offset + item.length:,}: "
 
 
-def take_last(blocks: Iterator[RecordBlock | T], count: int) -> Iterator[RecordBlock | T]:
+def take_last_records(items: Iterator[RecordBlock | T], count: int) -> Iterator[RecordBlock | T]:
     """Yield the last `count` records, each as its own block; findings are passed on at once."""
     last_records: deque[tuple[RecordBlock, int]] = deque(maxlen=count)
-    for block in blocks:
+    for block in items:
         if isinstance(block, RecordBlock):
             last_records.extend((block, i) for i in range(max(0, len(block) - count), len(block)))
         else:

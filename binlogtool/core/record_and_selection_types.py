@@ -137,13 +137,16 @@ class RecordBlock(DecodedRecords, frozen=True, kw_only=True):
             raw=self.raw[cut] if self.raw else None,
         )
 
-    def record_at(self, i: int) -> Record:
-        """Return record number `i` of this block."""
+    def record_at(self, index: int) -> Record:
+        """Return record number `index` of this block."""
         e = self.envelope
         return Record(
-            self.file, self.format, self.record[i], self.offset[i], self.size[i], self.inner[i], e.type[i], e.seq[i],
-            e.time[i], e.object[i], e.origin[i], e.txn[i], self.checksum[i], self.bodies[i] if self.bodies else None,
-            self.extras[i] if self.extras else None, self.findings.get(i, ()), self.raw[i] if self.raw else None,
+            self.file, self.format, self.record[index], self.offset[index], self.size[index], self.inner[index],
+            e.type[index], e.seq[index],
+            e.time[index], e.object[index], e.origin[index], e.txn[index], self.checksum[index],
+            self.bodies[index] if self.bodies else None,
+            self.extras[index] if self.extras else None, self.findings.get(index, ()),
+            self.raw[index] if self.raw else None,
         )  # fmt: skip
 
 
@@ -244,8 +247,8 @@ def read_hints(
     paths = (schema,) if isinstance(schema, str | os.PathLike) else tuple(schema or ())
     statements = [(os.fspath(path), _read_schema(path)) for path in dict.fromkeys(paths)]
     return Hints(
-        keyfile=_read_limited(keyfile, MAX_KEYFILE_BYTES, "for a key file"),
-        keyfile_secret=_read_limited(keyfile_secret, MAX_SECRET_BYTES, "for the secret of a key file"),
+        keyfile=_read_file_up_to(keyfile, MAX_KEYFILE_BYTES, "for a key file"),
+        keyfile_secret=_read_file_up_to(keyfile_secret, MAX_SECRET_BYTES, "for the secret of a key file"),
         schema=(join_schema_files(statements) if len(statements) > 1 else statements[0][1]) if statements else None,
         level=level,
         redo=None if redo is None else os.fspath(redo),
@@ -254,7 +257,7 @@ def read_hints(
 
 
 def _read_schema(path: Path) -> str:
-    data = _read_limited(path, MAX_SCHEMA_BYTES, "for CREATE TABLE statements (`mysqldump --no-data` writes them)")
+    data = _read_file_up_to(path, MAX_SCHEMA_BYTES, "for CREATE TABLE statements (`mysqldump --no-data` writes them)")
     if b"\0" in (data or b""):
         raise UsageError(
             f"--schema {os.fspath(path)}: the file has zero bytes; it is no text of CREATE TABLE statements"
@@ -262,7 +265,7 @@ def _read_schema(path: Path) -> str:
     return (data or b"").decode("utf-8", "backslashreplace")
 
 
-def _read_limited(path: Path | None, max_bytes: int, purpose: str) -> bytes | None:
+def _read_file_up_to(path: Path | None, max_bytes: int, purpose: str) -> bytes | None:
     if path is None:
         return None
     name = os.fspath(path)
@@ -327,7 +330,7 @@ def refuse_salvage(selection: Selection, output_name: str) -> None:
         raise UsageError(f"--on-damage salvage: {output_name} cannot mark unproven records; use --on-damage skip")
 
 
-def check_where(text: str) -> None:
+def require_valid_where(text: str) -> None:
     """Check a condition (`Selection.where`). Raises UsageError: it is invalid; the message names the column."""
     from binlogtool.query.evaluate import compile_condition
 
@@ -367,7 +370,7 @@ def can_miss_later_changes(selection: Selection) -> bool:
     return bool(options.origins or options.exclude_origins) or any(one is not None for one in limiting_options)
 
 
-def describe_time_fractions(selection: Selection, *, has_whole_seconds: bool) -> list[str]:
+def describe_rounded_time_bounds(selection: Selection, *, has_whole_seconds: bool) -> list[str]:
     """Describe what fractions of seconds in a selection mean for a log whose times have none."""
     times = (("start", selection.start_time), ("stop", selection.stop_time))
     fractions = [(name, time) for name, time in times if time is not None and time % 1_000_000]
@@ -392,17 +395,17 @@ def format_time(microseconds: int) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
-def read_everything(selection: Selection) -> Selection:
+def remove_position_bounds(selection: Selection) -> Selection:
     """Return the selection without the options that let a reader skip parts of a file."""
     return replace(selection, start=None, stop=None, include_gtids=None)
 
 
-def add_selection_hints(selection: Selection, hints: Hints | None, *, script: bool = False) -> Hints | None:
+def add_selection_hints(selection: Selection, hints: Hints | None, *, needs_statements: bool = False) -> Hints | None:
     """Return the hints for a selection: object patterns need the level at which records have an object.
 
-    script: statements are requested.
+    needs_statements: statements are requested.
     """
-    if not (selection.objects or selection.exclude_objects or selection.where or script):
+    if not (selection.objects or selection.exclude_objects or selection.where or needs_statements):
         return hints
     return replace(hints or Hints(), objects=True)
 
@@ -465,13 +468,13 @@ def is_sequence_position(position: str | None) -> bool:
     return position is not None and not is_gtid_position(position) and split_file_prefix(position)[1].startswith("seq:")
 
 
-def _parse_number(text: str, full_text: str) -> int:
+def _parse_number(text: str, position_text: str) -> int:
     try:
         number = int(text, 0)
     except ValueError:
-        raise UsageError(f"position {shorten(full_text)!r}: {shorten(text)!r} is not a number") from None
+        raise UsageError(f"position {shorten(position_text)!r}: {shorten(text)!r} is not a number") from None
     if not 0 <= number < 1 << 64:
-        raise UsageError(f"position {shorten(full_text)!r}: the number does not fit into 64 bits")
+        raise UsageError(f"position {shorten(position_text)!r}: the number does not fit into 64 bits")
     return number
 
 
@@ -523,8 +526,8 @@ def limit_selection_to_files(
     """
     _refuse_bare_gtid(selection.start or "")
     _refuse_bare_gtid(selection.stop or "")
-    first = _find_file(selection.start, paths, holds_records, last=False)
-    last = _find_file(selection.stop, paths, holds_records, last=True)
+    first = _find_file_number_of_position(selection.start, paths, holds_records, last=False)
+    last = _find_file_number_of_position(selection.stop, paths, holds_records, last=True)
     if not selection.live:
         _require_file(selection.start, first)
         _require_file(selection.stop, last)
@@ -565,23 +568,23 @@ _SINGLE_GTID = re.compile(r"gtid:(\d+-\d+-|[\da-fA-F-]{36}:(?:\w+:)?)(\d{1,20})"
 _NO_SUCH_FILE = -1
 
 
-def _find_file(
-    text: str | None, paths: Sequence[str], holds_records: Callable[[int], bool], *, last: bool
+def _find_file_number_of_position(
+    position_text: str | None, paths: Sequence[str], holds_records: Callable[[int], bool], *, last: bool
 ) -> int | None:
     """Return the number of the only file to which a position applies; None = all files; `_NO_SUCH_FILE` = no file."""
-    if text is None or is_gtid_position(text):
+    if position_text is None or is_gtid_position(position_text):
         return None
-    name, position = split_file_prefix(text)
+    name, position = split_file_prefix(position_text)
     step = -1 if last else 1
     if name is not None:
-        return (_find_files_by_name(text, name, paths) or [_NO_SUCH_FILE])[::step][0]
+        return (_find_file_numbers_by_name(position_text, name, paths) or [_NO_SUCH_FILE])[::step][0]
     if position.startswith("seq:"):
         return None
     numbers = range(len(paths))[::step]
     return next((number for number in numbers if len(paths) == 1 or holds_records(number)), 0)
 
 
-def _find_files_by_name(text: str, name: str, paths: Sequence[str]) -> list[int]:
+def _find_file_numbers_by_name(text: str, name: str, paths: Sequence[str]) -> list[int]:
     """Return the numbers of the files with this path, otherwise of those with this name."""
     for names in (list(paths), [os.path.basename(path) for path in paths]):
         numbers = [number for number, one in enumerate(names) if one == name]
@@ -598,10 +601,12 @@ def _require_file(text: str | None, file: int | None) -> None:
         raise UsageError(f"position {text!r}: no file of that name is in this log")
 
 
-def _limit_to_file(selection: Selection, path: str, number: int, first: int | None, last: int | None) -> Selection:
-    start = selection.start if first in (None, number) else None
-    stop = selection.stop if last in (None, number) else None
-    if first is not None and (number < first or first == _NO_SUCH_FILE):
+def _limit_to_file(
+    selection: Selection, path: str, number: int, first_file_number: int | None, last_file_number: int | None
+) -> Selection:
+    start = selection.start if first_file_number in (None, number) else None
+    stop = selection.stop if last_file_number in (None, number) else None
+    if first_file_number is not None and (number < first_file_number or first_file_number == _NO_SUCH_FILE):
         start, stop = None, _STOP_AT_START
     if path in selection.whole:
         stop = None
@@ -616,7 +621,7 @@ def select_nothing(selection: Selection) -> Selection:
     return replace(selection, start=None, stop=_STOP_AT_START)
 
 
-def is_nothing(file_selection: Selection) -> bool:
+def is_empty_selection(file_selection: Selection) -> bool:
     """Return whether a part of a selection (`limit_selection_to_files`) selects no record of its file."""
     return file_selection.stop == _STOP_AT_START
 

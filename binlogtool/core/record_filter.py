@@ -19,7 +19,7 @@ from binlogtool.core.record_and_selection_types import (
     is_gtid_position,
     parse_position,
 )
-from binlogtool.errors import UsageError, suggest_names
+from binlogtool.errors import UsageError, format_name_suggestions
 from binlogtool.format_api.format import (
     EnvelopeColumns,
     GtidParsers,
@@ -46,7 +46,7 @@ _FILE_TYPES = frozenset({"ENCRYPTED"})
 """Record types that every format can have: that of encrypted records without a key."""
 
 
-def resolve_types(names: Sequence[str], output: OutputRules) -> frozenset[str]:
+def resolve_type_names(names: Sequence[str], output: OutputRules) -> frozenset[str]:
     """Return the types of a format that match these names. Raises UsageError: no format has a type of that name."""
     types_by_name = {name.upper(): frozenset({name}) for name in (*output.types.values(), *_FILE_TYPES)}
     types_by_name |= {name.upper(): types for name, types in output.type_groups.items()}
@@ -54,20 +54,21 @@ def resolve_types(names: Sequence[str], output: OutputRules) -> frozenset[str]:
     for name in names:
         types = types_by_name.get(name.upper())
         if types is None and not _UNKNOWN_TYPE.match(name.upper()):
-            _require_known(name, types_by_name)
+            _require_known_type_name(name, types_by_name)
         resolved |= types or frozenset({name})
     return resolved
 
 
-def _require_known(name: str, format_names: Iterable[str]) -> None:
+def _require_known_type_name(type_name: str, format_names: Iterable[str]) -> None:
     from binlogtool import formats
 
     outputs = [known.output for known in formats.iter_formats()]
-    if not any(name.upper() in map(str.upper, (*one.types.values(), *one.type_groups)) for one in outputs):
-        if "," in name:
-            raise UsageError(f"--type {name}: one record type for each option; repeat --type")
+    if not any(type_name.upper() in map(str.upper, (*one.types.values(), *one.type_groups)) for one in outputs):
+        if "," in type_name:
+            raise UsageError(f"--type {type_name}: one record type for each option; repeat --type")
         raise UsageError(
-            f"--type {name}: unknown record type{suggest_names(name, format_names)}; --type list shows them"
+            f"--type {type_name}: unknown record type{format_name_suggestions(type_name, format_names)}; --type "
+            "list shows them"
         )
 
 
@@ -82,7 +83,7 @@ RunNarrower = Callable[[int, int], Iterator[tuple[int, int]]]
 _GTID = "gtid:"
 
 
-def find_runs(marks: Iterable[bool], start: int) -> Iterator[tuple[int, int]]:
+def find_marked_runs(marks: Iterable[bool], start: int) -> Iterator[tuple[int, int]]:
     """Yield runs of set marks as `[first, last)`; the first mark has number `start`."""
     for mark, group in groupby(marks):
         count = sum(1 for _ in group)
@@ -95,11 +96,11 @@ MAX_GAP = 16
 """Maximum gap, in records, for which it is cheaper to let compiled code read the gap than to call it again."""
 
 
-def join_runs(marks: Iterable[bool], gap: int) -> Iterator[tuple[int, int]]:
-    """Yield runs of set marks; join runs with at most `gap` unset marks between them."""
+def join_marked_runs(marks: Iterable[bool], max_gap: int) -> Iterator[tuple[int, int]]:
+    """Yield runs of set marks; join runs with at most `max_gap` unset marks between them."""
     low = high = 0
-    for start, stop in find_runs(marks, 0):
-        if start - high > gap:
+    for start, stop in find_marked_runs(marks, 0):
+        if start - high > max_gap:
             if high:
                 yield low, high
             low = start
@@ -110,13 +111,13 @@ def join_runs(marks: Iterable[bool], gap: int) -> Iterator[tuple[int, int]]:
         yield low, high
 
 
-def _locate_record(batch: Batch, kind: str, index: int) -> int:
+def _get_record_number_or_offset(batch: Batch, kind: str, index: int) -> int:
     """Return the number or the offset of a record; for a record inside a container, that of the container."""
     container = batch.container_position(index)
     return container.record if kind == "record" else container.offset
 
 
-def _join_indexes(indexes: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _find_consecutive_runs(indexes: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield runs of consecutive indexes as `[first, last)`."""
     if len(indexes) and indexes[-1] - indexes[0] == len(indexes) - 1:
         yield indexes[0], indexes[-1] + 1
@@ -202,35 +203,35 @@ class RecordFilter(msgspec.Struct):
         """
         gtids = None if output is None else output.gtid_rules
         if output is not None and self.selection.types:
-            self.types = resolve_types(self.selection.types, output)
+            self.types = resolve_type_names(self.selection.types, output)
         self._find_statements = output.find_statements if output is not None and self.selection.statements else None
         self.start, self.stop = (
             None if text is None or is_gtid_position(text) else parse_position(text, size, page_size)
             for text in (file_selection.start, file_selection.stop)
         )
         self.transactions = list(_make_predicates(self.selection, gtids))
-        self._gtid_sets = parse_named_sets(self.selection, gtids)
+        self._gtid_sets = parse_selected_gtid_sets(self.selection, gtids)
         self._transaction_matches.clear()
 
-    def excludes_range(self, start: int, end: int) -> bool:
+    def is_range_outside_positions(self, start: int, end: int) -> bool:
         """Return whether the positions leave out the bytes `[start, end)` of the file."""
         is_before = self.start is not None and self.start.kind == "offset" and end <= self.start.value
         return is_before or (self.stop is not None and self.stop.kind == "offset" and start >= self.stop.value)
 
     @property
-    def is_by_number_only(self) -> bool:
+    def is_by_record_number_only(self) -> bool:
         """True when the selection depends only on record numbers, so that envelopes are not needed."""
-        return self.where is None and self.is_by_condition_only
+        return self.where is None and self.is_by_where_only
 
     @property
-    def is_by_condition_only(self) -> bool:
+    def is_by_where_only(self) -> bool:
         """True when `where` is the only condition."""
         return not self._checks_envelopes and self.start is None and self.stop is None
 
     @property
     def selects_all(self) -> bool:
         """True when every record is selected; records are not counted then."""
-        return self.is_by_number_only and self.selection.limit is None and self.skipped >= self.selection.skip
+        return self.is_by_record_number_only and self.selection.limit is None and self.skipped >= self.selection.skip
 
     @property
     def is_done(self) -> bool:
@@ -243,19 +244,26 @@ class RecordFilter(msgspec.Struct):
         return limit is not None and self.taken >= limit
 
     def select_runs(
-        self, batch: Batch, start: int, stop: int, envelope: EnvelopeColumns | None, narrow: RunNarrower | None = None
+        self,
+        batch: Batch,
+        start: int,
+        stop: int,
+        envelope: EnvelopeColumns | None,
+        narrow_by_condition: RunNarrower | None = None,
     ) -> Iterator[tuple[int, int]]:
         """Yield runs `[first, last)` of selected records among `[start, stop)` of the batch.
 
         Args:
-            envelope: the envelopes of the records; None if `is_by_number_only`.
-            narrow: applies `where` to a run.
+            envelope: the envelopes of the records; None if `is_by_record_number_only`.
+            narrow_by_condition: applies `where` to a run.
         """
-        if envelope is None or self.is_by_number_only:
+        if envelope is None or self.is_by_record_number_only:
             yield from self._limit_run(start, stop)
             return
         for first, last in self._select_by_envelope(batch, start, stop, envelope):
-            yield from self.limit_runs(((first, last),) if narrow is None else narrow(first, last))
+            yield from self.apply_skip_and_limit(
+                ((first, last),) if narrow_by_condition is None else narrow_by_condition(first, last)
+            )
             if self._is_limit_reached:
                 return
 
@@ -265,20 +273,20 @@ class RecordFilter(msgspec.Struct):
         return self.where is None and self.selection.limit is None and self.skipped >= self.selection.skip
 
     @property
-    def is_by_names_only(self) -> bool:
+    def is_by_envelope_names_only(self) -> bool:
         """True when the selection depends on the envelopes only, and on objects, types or origins among them."""
         s = self.selection
         has_names = s.objects or s.exclude_objects or s.types or s.origins or s.exclude_origins
         return bool(has_names) and self.is_by_envelope_only
 
-    def mark_records(self, batch: Batch, read_column: ColumnReader) -> bytes:
+    def make_selection_mask(self, batch: Batch, read_column: ColumnReader) -> bytes:
         """Return a byte for each record of the batch, 1 for the selected ones; requires `is_by_envelope_only`."""
         marks = bytearray(batch.records.count)
         for index in self._find_selected(batch, 0, batch.records.count, read_column):
             marks[index] = 1
         return bytes(marks)
 
-    def limit_runs(self, runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    def apply_skip_and_limit(self, runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         """Apply skip and limit to runs that are selected by all other options."""
         for run in runs:
             yield from self._limit_run(*run)
@@ -296,7 +304,7 @@ class RecordFilter(msgspec.Struct):
             column: Sequence[Any] = getattr(envelope, name)
             return column[first - start : last - start]
 
-        return _join_indexes(self._find_selected(batch, start, stop, read_column))
+        return _find_consecutive_runs(self._find_selected(batch, start, stop, read_column))
 
     def _limit_run(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Apply skip and limit to one run."""
@@ -311,25 +319,29 @@ class RecordFilter(msgspec.Struct):
 
     def _find_selected(self, batch: Batch, start: int, stop: int, read_column: ColumnReader) -> Sequence[int]:
         """Return the indexes of the records `[start, stop)` that match all options except counts and the condition."""
-        indexes = self._find_between_positions(batch, start, stop, read_column)
-        statements = self._match_statements(batch, start, stop) if self.selection.statements == "also" else frozenset()
-        for name, matches in self._iter_tests():
+        indexes = self._find_indexes_between_positions(batch, start, stop, read_column)
+        statements = (
+            self._find_statement_indexes(batch, start, stop) if self.selection.statements == "also" else frozenset()
+        )
+        for name, matches in self._iter_column_tests():
             if not indexes:
                 break
             column, first = read_column(name, indexes[0], indexes[-1] + 1), indexes[0]
             others = statements if name == "object" else frozenset()
             indexes = [index for index in indexes if matches(column[index - first]) or index in others]
         if self.selection.statements == "only" and indexes:
-            indexes = sorted(self._match_statements(batch, indexes[0], indexes[-1] + 1).intersection(indexes))
+            indexes = sorted(self._find_statement_indexes(batch, indexes[0], indexes[-1] + 1).intersection(indexes))
         return indexes
 
     def has_no_statements(self, batch: Batch, start: int, stop: int) -> bool:
         """Return True if only statements are selected, whatever their transaction, and `[start, stop)` has none."""
         s = self.selection
         needs_transactions = self.transactions or s.xid is not None or s.origins or s.exclude_origins
-        return s.statements == "only" and not needs_transactions and not self._match_statements(batch, start, stop)
+        return (
+            s.statements == "only" and not needs_transactions and not self._find_statement_indexes(batch, start, stop)
+        )
 
-    def _match_statements(self, batch: Batch, start: int, stop: int) -> frozenset[int]:
+    def _find_statement_indexes(self, batch: Batch, start: int, stop: int) -> frozenset[int]:
         """Return the indexes of the statements among `[start, stop)` that name selected objects."""
         s = self.selection
         if self._find_statements is None or not s.objects:
@@ -342,7 +354,9 @@ class RecordFilter(msgspec.Struct):
             and any(self._is_included_object(name) and not self._is_excluded_object(name) for name in statement.tables)
         )
 
-    def _find_between_positions(self, batch: Batch, start: int, stop: int, read_column: ColumnReader) -> Sequence[int]:
+    def _find_indexes_between_positions(
+        self, batch: Batch, start: int, stop: int, read_column: ColumnReader
+    ) -> Sequence[int]:
         indexes: Sequence[int] = range(start, stop)
         for position, is_start in ((self.start, True), (self.stop, False)):
             if position is None:
@@ -351,7 +365,7 @@ class RecordFilter(msgspec.Struct):
                 column = read_column("seq", start, stop)
                 indexes = [i for i in indexes if ((column[i - start] or 0) >= position.value) is is_start]
                 continue
-            locate = partial(_locate_record, batch, position.kind)
+            locate = partial(_get_record_number_or_offset, batch, position.kind)
             if position.kind == "offset":
                 self._report_position_inside_record(batch, position.value, is_start=is_start)
             if batch.positions is None and isinstance(indexes, range):
@@ -364,9 +378,9 @@ class RecordFilter(msgspec.Struct):
     def _report_position_inside_record(self, batch: Batch, offset: int, *, is_start: bool) -> None:
         """Note a position that lies inside a record of the batch: records are selected by where they begin."""
         count = batch.records.count
-        if batch.positions is not None or not count or not _locate_record(batch, "offset", 0) < offset:
+        if batch.positions is not None or not count or not _get_record_number_or_offset(batch, "offset", 0) < offset:
             return
-        index = bisect_left(range(count), offset, key=partial(_locate_record, batch, "offset")) - 1
+        index = bisect_left(range(count), offset, key=partial(_get_record_number_or_offset, batch, "offset")) - 1
         container = batch.container_position(index)
         end = container.offset + container.size
         if offset < end:
@@ -376,11 +390,11 @@ class RecordFilter(msgspec.Struct):
                 f"{container.offset:,} to {end:,}, which {outcome}"
             )
 
-    def _iter_tests(self) -> Iterator[tuple[str, Callable[[Any], bool]]]:
+    def _iter_column_tests(self) -> Iterator[tuple[str, Callable[[Any], bool]]]:
         """Yield the envelope columns that the selection depends on, each with its test."""
         s = self.selection
         if s.start_time is not None or s.stop_time is not None:
-            yield "time", self._is_between_times if s.once else self._is_in_time
+            yield "time", self._is_between_times_in_log_order if s.once else self._is_in_time
         if s.objects and s.statements != "only":
             yield "object", self._is_included_object
         if s.types:
@@ -402,7 +416,7 @@ class RecordFilter(msgspec.Struct):
             s.stop_time is None or (time is not None and time < s.stop_time)
         )
 
-    def _is_between_times(self, time: int | None) -> bool:
+    def _is_between_times_in_log_order(self, time: int | None) -> bool:
         """Return True from the first record at the start time to the first at the stop time, in log order."""
         s = self.selection
         self.started = self.started or s.start_time is None or (time is not None and time >= s.start_time)
@@ -411,12 +425,12 @@ class RecordFilter(msgspec.Struct):
         return self.started and not self.over
 
     def _is_included_object(self, name: str | None) -> bool:
-        return self._matches_globs(self._object_matches, name or "", self.selection.objects)
+        return self._match_globs_cached(self._object_matches, name or "", self.selection.objects)
 
     def _is_excluded_object(self, name: str | None) -> bool:
-        return self._matches_globs(self._exclude_matches, name or "", self.selection.exclude_objects)
+        return self._match_globs_cached(self._exclude_matches, name or "", self.selection.exclude_objects)
 
-    def _matches_globs(self, cache: dict[str, bool], name: str, globs: Sequence[str]) -> bool:
+    def _match_globs_cached(self, cache: dict[str, bool], name: str, globs: Sequence[str]) -> bool:
         """Return True if a name matches one of the globs."""
         is_match = cache.get(name)
         if is_match is None:
@@ -428,7 +442,7 @@ class RecordFilter(msgspec.Struct):
         return is_match
 
     @property
-    def has_unmatched(self) -> bool:
+    def has_unmatched_names(self) -> bool:
         """True if the selection names objects or transactions that no record matched so far."""
         s = self.selection
         excluded = split_gtid_sets(s.exclude_gtids)
@@ -452,7 +466,7 @@ _MAX_CACHED = 1024
 _GLOB = re.compile(r"[*?\[]")
 
 
-def gtid_selection(selection: Selection) -> GtidSelection | None:
+def extract_gtid_selection(selection: Selection) -> GtidSelection | None:
     """Return the GTID texts of a selection; None = no GTID option that leaves out a part of a log."""
     result = GtidSelection(
         _strip_gtid_prefix(selection.start), _strip_gtid_prefix(selection.stop), selection.include_gtids
@@ -494,24 +508,24 @@ NUMBERED_GTID = re.compile(r"(.*[-:])(\d{1,20})(?:-\d+)?")
 _DOMAIN = re.compile(r"(\d+)-\d+-")
 
 
-def gtid_source(prefix: str) -> str:
+def parse_gtid_source(gtid_prefix: str) -> str:
     """Return the source that numbers transactions: the domain of `DOMAIN-SERVER-`, or all of `UUID:`."""
-    match = _DOMAIN.fullmatch(prefix)
-    return prefix if match is None else match[1]
+    match = _DOMAIN.fullmatch(gtid_prefix)
+    return gtid_prefix if match is None else match[1]
 
 
-def _match_source(position: str) -> TransactionPredicate:
+def _make_same_source_predicate(gtid: str) -> TransactionPredicate:
     """Return a predicate that is true for transactions with the domain or UUID of this one."""
-    wanted = NUMBERED_GTID.fullmatch(position)
+    wanted = NUMBERED_GTID.fullmatch(gtid)
 
     def matches(txn: str | None) -> bool:
         found = NUMBERED_GTID.fullmatch(txn or "")
-        return wanted is None or (found is not None and gtid_source(found[1]) == gtid_source(wanted[1]))
+        return wanted is None or (found is not None and parse_gtid_source(found[1]) == parse_gtid_source(wanted[1]))
 
     return matches
 
 
-def parse_named_sets(selection: Selection, gtids: GtidParsers | None) -> list[tuple[str, TransactionPredicate]]:
+def parse_selected_gtid_sets(selection: Selection, gtids: GtidParsers | None) -> list[tuple[str, TransactionPredicate]]:
     """Return each transaction set that a selection includes, excludes or stops at, with its predicate.
 
     The GTIDs of a start position need not be in the log: the predicate is that their source is.
@@ -522,7 +536,7 @@ def parse_named_sets(selection: Selection, gtids: GtidParsers | None) -> list[tu
         *split_gtid_sets(selection.exclude_gtids),
         *split_position_gtids(selection.stop),
     )
-    starts = [(f"{_GTID}{text}", _match_source(text)) for text in split_position_gtids(selection.start)]
+    starts = [(f"{_GTID}{text}", _make_same_source_predicate(text)) for text in split_position_gtids(selection.start)]
     return [*((text, parse_set(text)) for text in dict.fromkeys(texts)), *starts]
 
 
@@ -560,10 +574,12 @@ class RecordRange(msgspec.Struct, frozen=True):
     def decode_blocks(self, start: int, stop: int) -> Iterator[RecordBlock]:
         """Yield the records `[start, stop)` of the batch, which must be in this range."""
         marks = self.marks_from(start)
-        for low, high in ((start, stop),) if marks is None else find_runs(map(bool, marks[: stop - start]), start):
+        for low, high in (
+            ((start, stop),) if marks is None else find_marked_runs(map(bool, marks[: stop - start]), start)
+        ):
             for first in range(low, high, MAX_BLOCK_RECORDS):
                 last = min(first + MAX_BLOCK_RECORDS, high)
-                yield from self.decoder.make_blocks(
+                yield from self.decoder.make_memory_limited_blocks(
                     self.batch, first, last, self.decoder.decode_envelopes(self.batch, first, last)
                 )
 
@@ -576,12 +592,12 @@ class RecordRange(msgspec.Struct, frozen=True):
         marks = self.marks_from(start)
         return stop > start and (marks is None or 1 in marks[: stop - start])
 
-    def last_selected(self, start: int, stop: int) -> int:
+    def find_last_selected_index(self, start: int, stop: int) -> int:
         """Return the index in the batch of the last selected record in `[start, stop)`; there must be one."""
         marks = self.marks_from(start)
         return stop - 1 if marks is None else start + marks.rindex(1, 0, stop - start)
 
-    def selected_numbers(self, start: int, stop: int) -> Sequence[int]:
+    def list_selected_record_numbers(self, start: int, stop: int) -> Sequence[int]:
         """Return the numbers in the file of the selected records in `[start, stop)`."""
         numbers, marks = self.batch.record_numbers(start, stop), self.marks_from(start)
         return numbers if marks is None else list(compress(numbers, marks))
@@ -604,12 +620,12 @@ def split_runs_into_blocks(runs: Iterable[tuple[int, int]]) -> Iterator[tuple[in
         yield from ((start, min(start + MAX_BLOCK_RECORDS, last)) for start in range(first, last, MAX_BLOCK_RECORDS))
 
 
-def next_fallback_count(last_run: int, compiled_count: int, min_compiled_run: int) -> int:
+def choose_python_record_count(last_count: int, compiled_count: int, min_compiled_run: int) -> int:
     """Return how many records to decode in Python where compiled code stopped.
 
     Args:
-        last_run: the number returned by the last call.
+        last_count: the number returned by the last call.
         compiled_count: records that compiled code has read since; from `min_compiled_run` on the result is 1, otherwise
             the number doubles, because switching is expensive.
     """
-    return min(2 * last_run, MAX_BLOCK_RECORDS) if compiled_count < min_compiled_run else 1
+    return min(2 * last_count, MAX_BLOCK_RECORDS) if compiled_count < min_compiled_run else 1

@@ -89,7 +89,7 @@ class RemoteSource(Source):
             raise InputOutputError(f"{self.name}: cannot be read: {len(data):,} bytes received, {size:,} requested")
         return bytes(data)
 
-    def find_change(self) -> Finding | None:
+    def find_change_or_cut(self) -> Finding | None:
         """Compare size and modification time with those at opening; return a finding if they differ."""
         with translate_errors(self.name):
             now = self._fs.get_file_info(self._path)

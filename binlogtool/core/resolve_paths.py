@@ -29,7 +29,7 @@ from binlogtool.core.open_file import (
     Source,
     TruncatedSource,
     base_name,
-    find_file_method,
+    detect_file_compression,
     is_url,
     list_remote_names,
     open_source,
@@ -54,7 +54,7 @@ from binlogtool.core.report_progress import (
     strip_compressed_suffix,
 )
 from binlogtool.core.resync import CHECKSUM_RIGHT
-from binlogtool.core.scan import Scan
+from binlogtool.core.scan_file import Scan
 from binlogtool.errors import BinlogtoolError, InputOutputError, UnknownFormatError
 from binlogtool.format_api.format import FileHead, Format
 from binlogtool.format_api.layout import Batch, LogFileLayout
@@ -68,7 +68,7 @@ NewestByKind = Mapping[str, tuple[tuple[int, ...], str]]
 """Name with digits replaced -> the highest numbers in such a name, and the file that has them."""
 
 
-def find_newest(names: Iterable[str]) -> NewestByKind:
+def find_newest_files(names: Iterable[str]) -> NewestByKind:
     """Return the newest file of each rotated log, by the numbers in the names."""
     newest_by_kind: dict[str, tuple[tuple[int, ...], str]] = {}
     for name in names:
@@ -77,7 +77,7 @@ def find_newest(names: Iterable[str]) -> NewestByKind:
     return newest_by_kind
 
 
-def find_later(name: str, newest_by_kind: NewestByKind) -> str | None:
+def find_newer_file(name: str, newest_by_kind: NewestByKind) -> str | None:
     """Return the newest file with the same name except for higher numbers; None if this file is the newest."""
     kind, number = split_numbers(name)
     numbers, other = newest_by_kind.get(kind, (number, name))
@@ -97,7 +97,7 @@ SEARCHED_BYTES = 4 * MIB
 """Bytes of a file without a valid head that are searched for a record."""
 
 
-class FileProof(msgspec.Struct, frozen=True):
+class FileProbeResult(msgspec.Struct, frozen=True):
     """Result of probing a file: the format that its content proves, or why there is none.
 
     Args:
@@ -119,36 +119,36 @@ class FileProof(msgspec.Struct, frozen=True):
     is_gone: bool = False
 
 
-def prove_file(path: str, candidates: Sequence[Format]) -> FileProof:
+def probe_file(path: str, candidates: Sequence[Format]) -> FileProbeResult:
     """Read the start of a file, once, and test it for these formats."""
     source: Source
     try:
         source = open_source(path) if is_url(path) else FileSource(path)
     except InputOutputError as error:
-        return FileProof(error=str(error), is_gone=not is_url(path) and not os.path.lexists(path))
+        return FileProbeResult(error=str(error), is_gone=not is_url(path) and not os.path.lexists(path))
     try:
-        return _prove_source(source, path, candidates)
+        return _probe_source(source, path, candidates)
     except InputOutputError as error:
-        return FileProof(error=str(error))
+        return FileProbeResult(error=str(error))
     finally:
         source.close()
 
 
-def _prove_source(source: Source, path: str, candidates: Sequence[Format]) -> FileProof:
+def _probe_source(source: Source, path: str, candidates: Sequence[Format]) -> FileProbeResult:
     data = read_head(source)
     if source.size is None or data.startswith(COMPRESSED_HEADS):
-        return FileProof(is_compressed=True)
+        return FileProbeResult(is_compressed=True)
     head = FileHead(data, base_name(path), source.size, peek=partial(read_range, source))
     matches = sorted(((one.reading.detect(head), one) for one in candidates), key=lambda pair: -pair[0].score)
     best_match, format_ = matches[0]
     if best_match.is_proven:
-        return FileProof(format_)
+        return FileProbeResult(format_)
     for _, candidate in matches if data else ():
-        if _holds_record(source, head, candidate):
-            return FileProof(candidate)
+        if _has_proven_record(source, head, candidate):
+            return FileProbeResult(candidate)
     zeros = not any(data)
     nascent = tuple(one.name for match, one in matches if match.score >= NASCENT_SCORE or zeros)
-    return FileProof(nascent=nascent, is_blank=zeros, is_other=data.startswith(_OTHER_HEADS) or _is_text(data))
+    return FileProbeResult(nascent=nascent, is_blank=zeros, is_other=data.startswith(_OTHER_HEADS) or _is_text(data))
 
 
 _OTHER_HEADS = (b"\x7fELF", b"PK\x03\x04", b"7z\xbc\xaf")
@@ -167,7 +167,7 @@ def _is_text(data: bytes) -> bool:
     return True
 
 
-def _holds_record(source: Source, head: FileHead, format_: Format) -> bool:
+def _has_proven_record(source: Source, head: FileHead, format_: Format) -> bool:
     """Return True if the first bytes of a file, whose head proves nothing, contain a proven record."""
     try:
         layout = format_.reading.layout(head, Limits())
@@ -180,10 +180,10 @@ def _holds_record(source: Source, head: FileHead, format_: Format) -> bool:
     from binlogtool.schema.backends import PythonBackend
 
     scan = Scan(part, format_, layout, PythonBackend(), Limits(), rows=False)
-    return any(isinstance(one, Batch) and _is_proof(one, layout) for one in scan.segments())
+    return any(isinstance(one, Batch) and _has_proven_frame(one, layout) for one in scan.segments())
 
 
-def _is_proof(batch: Batch, layout: LogFileLayout) -> bool:
+def _has_proven_frame(batch: Batch, layout: LogFileLayout) -> bool:
     """Return True if the checksum matches, or, where the writer stored none, if the format's own proof succeeds."""
     count = batch.frames.count
     if any(batch.frames["checksum"][i] == CHECKSUM_RIGHT for i in range(count)):
@@ -227,7 +227,9 @@ class DirectoryListing(NamedTuple):
     skipped: list[SkippedFile]
 
 
-def find_logs(directory: str, only_format: Format | None, skip_unlistable: bool = False) -> DirectoryListing:
+def find_logs_in_directory(
+    directory: str, only_format: Format | None, skip_unlistable: bool = False
+) -> DirectoryListing:
     """Find the logs in a directory and below it, grouped by format.
 
     Args:
@@ -253,7 +255,7 @@ def find_logs(directory: str, only_format: Format | None, skip_unlistable: bool 
     if unlistable and not skip_unlistable:
         raise InputOutputError(f"{unlistable[0]}: the directory cannot be listed; check its owner and mode")
     try:
-        listing = _group_files(directory, [name for name, kind in entries if kind == FILE], candidates, is_named)
+        listing = _group_files_by_log(directory, [name for name, kind in entries if kind == FILE], candidates, is_named)
     except NoLogFoundError:
         if unlistable:
             raise InputOutputError(f"{unlistable[0]}: the directory cannot be listed; no other log was found") from None
@@ -283,7 +285,7 @@ def _is_log_name(name: str, format_: Format) -> bool:
 
 def find_logs_among(directory: str, names: list[str], only_format: Format | None) -> DirectoryListing:
     """Find the logs among the named files of a directory (or its URL)."""
-    return _group_files(directory, names, _candidate_formats(names, only_format), only_format is not None)
+    return _group_files_by_log(directory, names, _candidate_formats(names, only_format), only_format is not None)
 
 
 def _candidate_formats(names: Iterable[str], only_format: Format | None) -> list[Format]:
@@ -294,17 +296,22 @@ def _candidate_formats(names: Iterable[str], only_format: Format | None) -> list
     return [formats.load_format(one) for one in formats.list_names() if one in matching_names]
 
 
-def _group_files(directory: str, names: list[str], formats_: list[Format], is_named: bool) -> DirectoryListing:
-    """Group files by log. is_named: the caller names the format, so that a file with its one fixed name is of a log."""
+def _group_files_by_log(
+    directory: str, names: list[str], formats_: list[Format], is_format_named: bool
+) -> DirectoryListing:
+    """Group files by log.
+
+    is_format_named: the caller names the format, so that a file with its one fixed name is of a log.
+    """
     candidates = {name: [one for one in formats_ if _matches_name_patterns(name, one)] for name in names}
     probe_results = _probe_files(directory, {name: known for name, known in candidates.items() if known})
     sorting = _LogGrouper()
     for name, result in probe_results.items():
-        sorting.add_if_proven(name, result)
+        sorting.assign_proven_file(name, result)
     for name, result in probe_results.items():
-        sorting.add_if_unproven(name, result, candidates[name])
+        sorting.assign_unproven_file(name, result, candidates[name])
     logs = [log for one in formats_ for log in sorting.iter_logs(directory, one)]
-    if not logs and is_named:
+    if not logs and is_format_named:
         sorting.add_fixed_names(formats_[0])
         logs = list(sorting.iter_logs(directory, formats_[0]))
     unmatched_files = [SkippedFile(name, _classify_unmatched(name)) for name in names if not candidates[name]]
@@ -324,7 +331,9 @@ def _classify_unmatched(name: str) -> str:
     return COMPRESSED if name.endswith(COMPRESSED_SUFFIXES) else FILE
 
 
-def _make_no_log_error(directory: str, probe_results: dict[str, FileProof], all_names: list[str]) -> BinlogtoolError:
+def _make_no_log_error(
+    directory: str, probe_results: dict[str, FileProbeResult], all_names: list[str]
+) -> BinlogtoolError:
     """Create the error that explains why a directory contains no log."""
     trouble = next((seen.error for seen in probe_results.values() if seen.error is not None), None)
     if trouble is not None:
@@ -351,9 +360,9 @@ def _matches_name_patterns(name: str, format_: Format) -> bool:
     return any(fnmatch.fnmatchcase(base, pattern) for pattern in format_.files.patterns)
 
 
-def _probe_files(directory: str, candidates: dict[str, list[Format]]) -> dict[str, FileProof]:
-    def probe(name: str) -> FileProof:
-        return prove_file(os.path.join(directory, name), candidates[name])
+def _probe_files(directory: str, candidates: dict[str, list[Format]]) -> dict[str, FileProbeResult]:
+    def probe(name: str) -> FileProbeResult:
+        return probe_file(os.path.join(directory, name), candidates[name])
 
     if not is_url(directory):
         return {name: result for name in candidates if not (result := probe(name)).is_gone}
@@ -373,7 +382,7 @@ class _LogGrouper:
         self._stems: set[tuple[str, str, str]] = set()
         self._proven_directories: set[str] = set()
 
-    def add_if_proven(self, name: str, result: FileProof) -> None:
+    def assign_proven_file(self, name: str, result: FileProbeResult) -> None:
         """Add the file if it is proven."""
         if result.proven is not None:
             self._member_names.setdefault(_log_key(name, result.proven), []).append(name)
@@ -382,23 +391,25 @@ class _LogGrouper:
             if stem is not None:
                 self._stems.add((*_log_key(name, result.proven), stem))
 
-    def add_if_unproven(self, name: str, result: FileProof, candidates: list[Format]) -> None:
+    def assign_unproven_file(self, name: str, probe_result: FileProbeResult, candidates: list[Format]) -> None:
         """Add the file if it is not proven."""
-        if result.proven is not None:
+        if probe_result.proven is not None:
             return
         matching_format = next((one for one in candidates if self._belongs_to_proven_log(name, one)), None)
-        if matching_format is not None and (matching_format.name in result.nascent or result.error is not None):
+        if matching_format is not None and (
+            matching_format.name in probe_result.nascent or probe_result.error is not None
+        ):
             self._member_names[_log_key(name, matching_format)].append(name)
             return
-        is_compressed = result.is_compressed or name.endswith(COMPRESSED_SUFFIXES)
-        kind = COMPRESSED if is_compressed else UNREADABLE if result.error is not None else FILE
+        is_compressed = probe_result.is_compressed or name.endswith(COMPRESSED_SUFFIXES)
+        kind = COMPRESSED if is_compressed else UNREADABLE if probe_result.error is not None else FILE
         if kind != COMPRESSED and matching_format is None and any(_is_log_name(name, one) for one in candidates):
-            kind = self._classify_unproven_log(name, result)
+            kind = self._classify_unproven_log(name, probe_result)
         self.skipped.append(SkippedFile(name, kind))
         if matching_format is not None and not is_compressed:
             self._strays.setdefault(_log_key(name, matching_format), []).append(name)
 
-    def _classify_unproven_log(self, name: str, result: FileProof) -> str:
+    def _classify_unproven_log(self, name: str, result: FileProbeResult) -> str:
         """Return the kind of a file that is named like a log and belongs to no proven log.
 
         Beside proven logs, a file with arbitrary bytes is more likely something else.
@@ -537,7 +548,9 @@ def resolve_path(path: str, format_name: str, skip_unlistable: bool = False) -> 
         names = list_remote_names(path)
         listing = None if names is None else find_logs_among(path.rstrip("/"), names, only_format)
     else:
-        listing = find_logs(path, only_format, skip_unlistable) if path != "-" and os.path.isdir(path) else None
+        listing = (
+            find_logs_in_directory(path, only_format, skip_unlistable) if path != "-" and os.path.isdir(path) else None
+        )
     if listing is None:
         return ResolvedPath([LogGroup(path, only_format, (path,), False)], [])
     logs = [LogGroup(log.directory, log.format, tuple(log.names), True, tuple(log.strays)) for log in listing.logs]
@@ -572,21 +585,21 @@ class UnpackedLog(NamedTuple):
         """Replace the path of an unpacked file by the path of its compressed file; other paths stay unchanged."""
         return self.stored_paths.get(path, path)
 
-    def restore_text(self, text: str) -> str:
+    def restore_paths_in_message(self, message: str) -> str:
         """Replace the paths of unpacked files in a message by the paths of their compressed files."""
         for path, stored_path in self.stored_paths.items():
-            text = text.replace(path, stored_path)
-        return text
+            message = message.replace(path, stored_path)
+        return message
 
 
 @contextmanager
-def unpack_members(group: LogGroup) -> Iterator[UnpackedLog]:
+def unpack_compressed_members(group: LogGroup) -> Iterator[UnpackedLog]:
     """Return a context manager with the log, whose compressed files are unpacked until its end.
 
     Raises:
         InputOutputError: a file cannot be read, or the temporary directory cannot be written.
     """
-    is_single = not group.is_set and not is_url(group.path) and find_file_method(group.path) is not None
+    is_single = not group.is_set and not is_url(group.path) and detect_file_compression(group.path) is not None
     if not group.compressed and not is_single:
         yield UnpackedLog(group)
         return
@@ -598,7 +611,7 @@ def unpack_members(group: LogGroup) -> Iterator[UnpackedLog]:
 
 def _unpack_file(group: LogGroup, directory: str) -> UnpackedLog:
     target = os.path.join(directory, strip_compressed_suffix(base_name(group.path)))
-    failure = _unpack(group.path, target)
+    failure = _unpack_or_explain_failure(group.path, target)
     if failure is not None:
         return UnpackedLog(group, damaged={group.path: failure})
     return UnpackedLog(replace(group, path=target, names=(target,)), {target: group.path})
@@ -609,7 +622,7 @@ def _unpack_set(group: LogGroup, directory: str) -> UnpackedLog:
     for name in group.compressed:
         target = os.path.join(directory, name)
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        if (failure := _unpack(group.member_path(name), target)) is None:
+        if (failure := _unpack_or_explain_failure(group.member_path(name), target)) is None:
             unpacked[name] = target
         else:
             damaged[name] = failure
@@ -620,7 +633,7 @@ def _unpack_set(group: LogGroup, directory: str) -> UnpackedLog:
     return UnpackedLog(replace(group, compressed={**group.compressed, **unpacked}), stored_paths, damaged)
 
 
-def _unpack(path: str, target: str) -> str | None:
+def _unpack_or_explain_failure(path: str, target: str) -> str | None:
     """Unpack a file; return None, or why it could not be unpacked completely (then there is no target)."""
     source = open_source(path)
     try:
@@ -633,7 +646,7 @@ def _unpack(path: str, target: str) -> str | None:
                 else:
                     file.write(memoryview(buffer)[:size])
             file.truncate(offset)
-        failure = source.find_change()
+        failure = source.find_change_or_cut()
     except OSError as error:
         raise _make_write_error(path, error) from error
     finally:

@@ -54,7 +54,7 @@ class Resynchronizer:
         self.data_end = 0
         """End of the last non-zero byte that the last search saw."""
 
-    def find_inside(self, start: int, end: int) -> int | None:
+    def find_proven_frame_inside(self, start: int, end: int) -> int | None:
         """Return the first offset in `[start, end)` with a proven frame, among those completely in memory."""
         return next((offset for offset in self._iter_candidates(start, end) if self._is_proven_in_memory(offset)), None)
 
@@ -74,19 +74,22 @@ class Resynchronizer:
         self._count_work(0)
         table, stop = self._probe.scan(window.buffer, start, window.length)
         if table.count == 0 and stop.reason == StopReason.SHORT and not window.ended:
-            return self._grow_window(start, stop.need) and self.is_proven(offset)
+            return self._read_more_of_frame(start, stop.need) and self.is_proven(offset)
         if table.count == 0 and stop.reason == StopReason.CHECKSUM:
             self._count_work(stop.need - start)
         return self._is_proven_frame(table, start)
 
-    def _grow_window(self, start: int, need: int) -> bool:
-        """Read more bytes of the frame at `buffer[start]`, if allowed. need: where to stop; -1 = double the bytes."""
+    def _read_more_of_frame(self, start: int, needed_end: int) -> bool:
+        """Read more bytes of the frame at `buffer[start]`, if allowed.
+
+        needed_end: where to stop; -1 = double the bytes.
+        """
         window = self._window
         available = window.length - start
-        needed = need - start if need >= 0 else min(2 * available, self._max_frame)
+        needed = needed_end - start if needed_end >= 0 else min(2 * available, self._max_frame)
         if not available < needed <= self._max_frame:
             return False
-        window.load(window.base, window.base + start + needed)
+        window.load_range(window.base, window.base + start + needed)
         return True
 
     def _is_proven_frame(self, table: ColumnTable, start: int) -> bool:
@@ -105,7 +108,7 @@ class Resynchronizer:
     def _is_plausible_end(self, offset: int) -> bool:
         """Return True if the file ends or a frame can start at `offset`: required after a frame without a checksum."""
         window = self._window
-        window.load(window.base, offset + _OVERLAP_BYTES)
+        window.load_range(window.base, offset + _OVERLAP_BYTES)
         rest = bytes(window.view(offset, offset + _OVERLAP_BYTES))
         if not rest or self._pattern is None:
             return True
@@ -119,7 +122,7 @@ class Resynchronizer:
         if not self._is_end_mark(offset):
             return False
         assert self._frame.end_mark is not None
-        self._window.load(self._window.base, offset + len(self._frame.end_mark) + 1)
+        self._window.load_range(self._window.base, offset + len(self._frame.end_mark) + 1)
         return self._window.ended and offset + len(self._frame.end_mark) == self._window.end
 
     def _count_work(self, size: int) -> None:
@@ -127,29 +130,29 @@ class Resynchronizer:
         bound = _MIN_WORK + _WORK_PER_BYTE * self._window.end
         self.exhausted = self._work > bound
 
-    def find(self, damage: int, declared_end: int = -1) -> ResyncPoint | None:
-        """Return the first resync point after the damage at `damage`.
+    def find_resync_point(self, damage_offset: int, declared_end: int = -1) -> ResyncPoint | None:
+        """Return the first resync point after the damage at `damage_offset`.
 
         declared_end: where the damaged frame ends by its own length, all of it in memory (-1 = unknown). A good frame
         at that offset does not prove the length: other frames may come before it, and end there at the latest.
         """
-        if declared_end > damage and self._is_resync_point(declared_end):
-            inner_offset = self._find_within(damage + 1, declared_end)
+        if declared_end > damage_offset and self._is_resync_point(declared_end):
+            inner_offset = self._find_proven_frame_within(damage_offset + 1, declared_end)
             return (
                 ResyncPoint(declared_end, self._is_final_end_mark(declared_end))
                 if inner_offset is None
                 else ResyncPoint(inner_offset)
             )
-        return self._search(damage)
+        return self._search_resync_point(damage_offset)
 
     def _is_resync_point(self, offset: int) -> bool:
         """Return True if a proven frame, or the final end mark, is at this offset."""
         if offset - self._window.base > self._max_frame:
             return False
-        self._window.load(self._window.base, offset + self._frame.min_size)
+        self._window.load_range(self._window.base, offset + self._frame.min_size)
         return self._is_final_end_mark(offset) or self.is_proven(offset)
 
-    def _find_within(self, start: int, end: int) -> int | None:
+    def _find_proven_frame_within(self, start: int, end: int) -> int | None:
         """Return the offset of the first proven frame in memory that ends at or before `end`; the work is bounded."""
         window, work_before = self._window, self._work
         bound = work_before + _MIN_WORK + _WORK_PER_BYTE * (end - start)
@@ -166,14 +169,16 @@ class Resynchronizer:
         self._work, self.exhausted = work_before, False
         return result
 
-    def _search(self, damage: int) -> ResyncPoint | None:
-        """Try every offset after `damage` where the sync pattern matches; a final end mark is the last resort."""
+    def _search_resync_point(self, damage_offset: int) -> ResyncPoint | None:
+        """Try every offset after `damage_offset` where the sync pattern matches; a final end mark is the last
+        resort.
+        """
         window = self._window
-        position = damage + 1
-        self.data_end = damage
-        self._update_data_end(damage)
+        position = damage_offset + 1
+        self.data_end = damage_offset
+        self._update_data_end(damage_offset)
         while not self.exhausted:
-            window.load(position - 1, position + _READ_BYTES)  # small damage in a stream stays in memory
+            window.load_range(position - 1, position + _READ_BYTES)  # small damage in a stream stays in memory
             self._update_data_end(position)
             piece_end = window.end if window.ended else window.end - _OVERLAP_BYTES
             for offset in self._iter_candidates(position, piece_end):
@@ -182,10 +187,10 @@ class Resynchronizer:
                 if self.exhausted:
                     return None
             if window.ended:
-                return self._find_final_end_mark(damage)
+                return self._find_final_end_mark(damage_offset)
             position = piece_end
             if self.data_end < window.base:
-                position = max(position, window.skip_hole(window.end) - _OVERLAP_BYTES)
+                position = max(position, window.find_hole_end(window.end) - _OVERLAP_BYTES)
         return None
 
     def _update_data_end(self, start: int) -> None:

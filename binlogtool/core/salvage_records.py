@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from binlogtool.core import unpack_payloads
-from binlogtool.core.damage_causes import MAX_FRAME_BYTES, candidate_bits, find_hidden_frame
+from binlogtool.core.damage_causes import MAX_FRAME_BYTES, find_frame_hidden_by_bit_flip, get_candidate_header_bits
 from binlogtool.core.open_file import Source, Window, WindowSource
 from binlogtool.core.record_and_selection_types import RecordBlock, RecordChecksum
-from binlogtool.core.scan import DamagedRange, SalvagedRecords, Scan
+from binlogtool.core.scan_file import DamagedRange, SalvagedRecords, Scan
 from binlogtool.core.unpack_payloads import FrameRun, PayloadReader
 from binlogtool.format_api.layout import Batch, SalvageAssembler, UnprovenRecords
 from binlogtool.schema.frame_scan_loop import Scanner, StopReason
@@ -57,7 +57,7 @@ class UnprovenRecordReader:
         self._probe: Scanner = scan.backend.make_scanner(layout.frame.schema, layout.frame.columns, 1)
         self._payloads = PayloadReader(layout, scan.backend, scan.limits)
 
-    def read_damage(self, damage: DamagedRange) -> Iterator[SalvagedRecords]:
+    def salvage_damaged_range(self, damage: DamagedRange) -> Iterator[SalvagedRecords]:
         """Yield the frames of a damaged range, or the records that end in them; for a stream, only those in memory."""
         if self._frame_level is not self.scan.layout.frame:
             self._adopt_layout()
@@ -70,13 +70,13 @@ class UnprovenRecordReader:
             )
             return
         if self.scan.layout.make_assembler is None:
-            yield from () if source is None else self._read_frames(damage, Window(source, _READ_BYTES))
+            yield from () if source is None else self._salvage_frames(damage, Window(source, _READ_BYTES))
         elif assembler is not None and source is not None:
-            yield from self._read_assembled(damage, Window(source, _READ_BYTES), assembler)
+            yield from self._salvage_assembled_records(damage, Window(source, _READ_BYTES), assembler)
         elif assembler is not None:
             yield from self._number_salvaged(assembler.skip_damage(damage.start, damage.end))
 
-    def read_batch(self, batch: Batch) -> Iterator[SalvagedRecords]:
+    def salvage_records_ending_in(self, batch: Batch) -> Iterator[SalvagedRecords]:
         """Yield the records that end in these frames; see `UnprovenReader`."""
         return iter(()) if self._assembler is None else self._number_salvaged(self._assembler.assemble_unproven(batch))
 
@@ -84,13 +84,13 @@ class UnprovenRecordReader:
         """Yield the remaining records at the end of the file; see `UnprovenReader`."""
         return iter(()) if self._assembler is None else self._number_salvaged(self._assembler.finish())
 
-    def _read_assembled(
+    def _salvage_assembled_records(
         self, damage: DamagedRange, window: Window, assembler: SalvageAssembler
     ) -> Iterator[SalvagedRecords]:
         """Yield the records that end in frames of a damaged range; the frames are at fixed distances."""
         step = self.scan.layout.frame.align
         for at in range(damage.start, damage.end, step):
-            data = self._read_frame(window, at, damage.end)
+            data = self._read_frame_with_bad_checksum(window, at, damage.end)
             corrected = None if data is None else self._correct_frame(data, at)
             batch = None if corrected is None else self._make_batch(corrected[0], at, self.scan.records)
             if batch is None or corrected is None:
@@ -100,21 +100,21 @@ class UnprovenRecordReader:
 
     def _number_salvaged(self, unproven: Iterator[UnprovenRecords]) -> Iterator[SalvagedRecords]:
         for batch, findings in unproven:
-            yield SalvagedRecords(batch.with_first_record(self.scan.records), findings, b"")
+            yield SalvagedRecords(batch.copy_with_first_record(self.scan.records), findings, b"")
 
-    def _correct_frame(self, data: bytes, at: int) -> tuple[bytes, Finding] | None:
+    def _correct_frame(self, frame: bytes, at: int) -> tuple[bytes, Finding] | None:
         """Correct a frame; see `format_api.layout.FrameCorrector`."""
         layout = self.scan.layout
-        item = unpack_payloads.explain_checksum_mismatch(layout, data, at, self.scan.records)
-        for reason, corrected in self._iter_corrected(data, at, item):
+        item = unpack_payloads.explain_checksum_mismatch(layout, frame, at, self.scan.records)
+        for reason, corrected in self._iter_corrected(frame, at, item):
             return corrected, _mark_finding(item, reason)
         return None
 
     def _iter_corrected(self, data: bytes, at: int, item: Finding) -> Iterator[tuple[str, bytes]]:
         """Yield the frame with the flipped bit corrected, then the frame with the checksum recomputed."""
-        if (corrected := unpack_payloads.correct_bit(data, at, item)) is not None:
+        if (corrected := unpack_payloads.correct_flipped_bit(data, at, item)) is not None:
             yield CORRECTED, corrected
-        if (corrected := unpack_payloads.recompute_checksum(self.scan.layout, data, item)) is not None:
+        if (corrected := unpack_payloads.replace_frame_checksum(self.scan.layout, data, item)) is not None:
             yield STALE, corrected
 
     def _get_rereadable_source(self, damage: DamagedRange) -> Source | None:
@@ -124,7 +124,7 @@ class UnprovenRecordReader:
             return source
         return None if window is None or window.base > damage.start else WindowSource(source.name, window)
 
-    def _read_frames(self, damage: DamagedRange, window: Window) -> Iterator[SalvagedRecords]:
+    def _salvage_frames(self, damage: DamagedRange, window: Window) -> Iterator[SalvagedRecords]:
         at = damage.start
         number = damage.findings[0].record or 0 if damage.findings else 0
         while at < damage.end:
@@ -150,7 +150,7 @@ class UnprovenRecordReader:
         if sync is None:
             return None
         while at < end:
-            window.load(at, min(end, at + _READ_BYTES))
+            window.load_range(at, min(end, at + _READ_BYTES))
             match = re.compile(sync, re.DOTALL).search(window.buffer, at - window.base, window.length)
             if match is not None:
                 candidate = window.base + match.start()
@@ -163,7 +163,7 @@ class UnprovenRecordReader:
 
     def _read_unproven_frame(self, window: Window, at: int, end: int, number: int) -> SalvagedRecords | None:
         """Return the frame at `at`, if it is well framed and ends where it must."""
-        data = self._read_frame(window, at, end)
+        data = self._read_frame_with_bad_checksum(window, at, end)
         if data is None:
             return None
         layout = self.scan.layout
@@ -179,24 +179,24 @@ class UnprovenRecordReader:
         layout = self.scan.layout
         if self._tries_left <= 0 or layout.frame.checksum is None or layout.frame.align > 1:
             return None
-        self._tries_left -= len(candidate_bits(layout.frame))
-        window.load(at, min(end, at + MAX_FRAME_BYTES))
+        self._tries_left -= len(get_candidate_header_bits(layout.frame))
+        window.load_range(at, min(end, at + MAX_FRAME_BYTES))
         data = bytes(window.view(at, min(end, at + MAX_FRAME_BYTES)))
-        hidden_frame = find_hidden_frame(layout.frame, self._probe, data)
+        hidden_frame = find_frame_hidden_by_bit_flip(layout.frame, self._probe, data)
         batch = None if hidden_frame is None else self._make_batch(hidden_frame.frame, at, number)
         if hidden_frame is None or batch is None:
             return None
         stored_frame = data[: len(hidden_frame.frame)]
-        explanation = unpack_payloads.explain_hidden_frame(
-            layout, hidden_frame.frame, stored_frame, at, number, (hidden_frame.byte, hidden_frame.bit)
+        explanation = unpack_payloads.explain_frame_hidden_by_bit_flip(
+            layout, hidden_frame.frame, stored_frame, at, number, (hidden_frame.byte_offset, hidden_frame.bit_number)
         )
         return SalvagedRecords(batch, (_mark_finding(explanation, CORRECTED),), stored_frame)
 
-    def _read_frame(self, window: Window, at: int, end: int) -> bytes | None:
+    def _read_frame_with_bad_checksum(self, window: Window, at: int, end: int) -> bytes | None:
         """Return the bytes of the frame at `at`, if its checksum is the only thing wrong with it."""
         need = at + self.scan.layout.frame.min_size
         while True:
-            window.load(at, min(need, end))
+            window.load_range(at, min(need, end))
             table, stop = self._probe.scan(window.buffer, at - window.base, window.length)
             if table.count:
                 return None
@@ -231,7 +231,7 @@ class UnprovenRecordReader:
             number,
             self.scan.frames,
         )
-        return replace(batch, inner={i: one.with_first_record(number + i) for i, one in frame_run.inner.items()})
+        return replace(batch, inner={i: one.copy_with_first_record(number + i) for i, one in frame_run.inner.items()})
 
     def _is_plausible(self, window: Window, frame: bytes, at: int, end: int) -> bool:
         """Return True if the frame passes the format's own proof, and another frame can begin after it."""
@@ -240,12 +240,14 @@ class UnprovenRecordReader:
             return True
         if level.prove is not None and not level.prove(frame, self.scan.layout.context):
             return False
-        window.load(at, frame_end + _LOOKAHEAD_BYTES)
+        window.load_range(at, frame_end + _LOOKAHEAD_BYTES)
         rest = bytes(window.view(frame_end, frame_end + _LOOKAHEAD_BYTES))
         return level.sync is None or re.compile(level.sync, re.DOTALL).match(rest) is not None
 
 
-def decode_all_rows(damage: DamagedRange, decoder: BlockDecoder, record_filter: RecordFilter) -> Iterator[RecordBlock]:
+def decode_good_and_bad_rows(
+    damage: DamagedRange, decoder: BlockDecoder, record_filter: RecordFilter
+) -> Iterator[RecordBlock]:
     """Yield the rows of a frame in order: good rows decoded, bad but framed rows with their finding and no body."""
     good_rows, framed_rows, reached = damage.good_records, damage.framed_records, 0
     if good_rows is None or framed_rows is None:
@@ -262,7 +264,7 @@ def decode_all_rows(damage: DamagedRange, decoder: BlockDecoder, record_filter: 
     yield from decoder.decode_range(good_rows, record_filter, reached, good_rows.records.count)
 
 
-class UnprovenRecordMarker:
+class UnprovenRecordDecoder:
     """Decoder of salvaged records that marks them as unproven.
 
     State that the format learns from them (such as names) applies only up to the next proven record.
@@ -283,7 +285,7 @@ class UnprovenRecordMarker:
             yield _mark_block(block, salvaged)
         self._record_filter.lines = lines
 
-    def reset(self) -> None:
+    def forget_salvaged_state(self) -> None:
         """Discard what was learned from salvaged records: proven records follow."""
         self._salvage_decoder = None
 

@@ -15,13 +15,13 @@ from binlogtool.core.record_and_selection_types import RecordBlock, Selection, f
 from binlogtool.core.record_filter import (
     NUMBERED_GTID,
     RecordFilter,
-    gtid_source,
-    parse_named_sets,
-    resolve_types,
+    parse_gtid_source,
+    parse_selected_gtid_sets,
+    resolve_type_names,
     split_gtid_sets,
     split_position_gtids,
 )
-from binlogtool.errors import UsageError, join_names, suggest_names
+from binlogtool.errors import UsageError, format_name_suggestions, join_names
 
 if TYPE_CHECKING:
     from binlogtool.core.decode_batches import BlockDecoder
@@ -48,7 +48,7 @@ class UnmatchedNames(msgspec.Struct, frozen=True):
     absent: tuple[str, ...] = ()
     transactions: tuple[str, ...] = ()
 
-    def require_transactions(self) -> None:
+    def refuse_unmatched_gtids(self) -> None:
         """Check that the log has the GTIDs that bound the selection, for an output that changes a server.
 
         Raises:
@@ -57,7 +57,7 @@ class UnmatchedNames(msgspec.Struct, frozen=True):
         if self.transactions:
             raise UsageError("; ".join(self.transactions))
 
-    def require_none(self) -> None:
+    def refuse_missing_names(self) -> None:
         """Check that nothing is missing, for a selection that selected nothing. Raises UsageError: something is."""
         if self.missing:
             raise UsageError("; ".join(self.missing))
@@ -74,14 +74,14 @@ class UnmatchedNameFinder:
         self._objects, self._types, self._known_types = set[str](), set[str](), set[str]()
         self._type_names, self._formats = dict[str, frozenset[str]](), set[str]()
         self._origins, self._matched_transactions = set[int](), set[str]()
-        self._transactions = TransactionRanges()
+        self._transactions = TransactionNumberRanges()
         self._first_time: int | None = None
         self._last_time: int | None = None
         self._compared: tuple[tuple[str, str], ...] = ()
         if selection.where is not None:
-            from binlogtool.query.parse_where import iter_compared_names
+            from binlogtool.query.parse_where import iter_compared_object_and_type_names
 
-            self._compared = tuple(iter_compared_names(selection.where))
+            self._compared = tuple(iter_compared_object_and_type_names(selection.where))
 
     @property
     def is_needed(self) -> bool:
@@ -94,7 +94,7 @@ class UnmatchedNameFinder:
     def _has_times(self) -> bool:
         return (self._selection.start_time, self._selection.stop_time) != (None, None)
 
-    def read_batch(
+    def collect_names_as_batch_reader(
         self, decoder: BlockDecoder, batch: Batch, _record_filter: RecordFilter | None = None
     ) -> Iterator[RecordBlock]:
         """Collect the names of the records of a batch; yields nothing (a `core.open_log.BatchReader`)."""
@@ -103,15 +103,15 @@ class UnmatchedNameFinder:
             self._formats.add(decoder.format.name)
             self._known_types.update(output.types.values(), output.type_groups)
             for name in self._selection.types:
-                types = self._type_names.get(name, frozenset()) | resolve_types((name,), output)
+                types = self._type_names.get(name, frozenset()) | resolve_type_names((name,), output)
                 self._type_names[name] = types
-        sets = parse_named_sets(self._selection, output.gtid_rules)
+        sets = parse_selected_gtid_sets(self._selection, output.gtid_rules)
         plain_decoder = replace(decoder, decode="frame", raw=False, script=None, row_condition=None, reader=None)
         for block in plain_decoder.decode_batch(batch, RecordFilter(Selection())):
-            self._add_envelopes(block.envelope, sets)
+            self._collect_envelope_names(block.envelope, sets)
         yield from ()
 
-    def _add_envelopes(self, envelope: Any, sets: Iterable[tuple[str, TransactionPredicate]]) -> None:
+    def _collect_envelope_names(self, envelope: Any, sets: Iterable[tuple[str, TransactionPredicate]]) -> None:
         self._count += len(envelope.type)
         self._types.update(envelope.type)
         if self._has_times and (times := [one for one in envelope.time if one]):
@@ -137,24 +137,24 @@ class UnmatchedNameFinder:
             split_position_gtids(one) for one in (s.start, s.stop)
         )
 
-    def track_batch(self, decoder: BlockDecoder, batch: Batch) -> None:
+    def collect_names_of_batch(self, decoder: BlockDecoder, batch: Batch) -> None:
         """Collect the names of a batch while a stream is read."""
-        for _ in self.read_batch(decoder, batch):
+        for _ in self.collect_names_as_batch_reader(decoder, batch):
             pass
 
-    def find_unmatched(self, *, is_empty: bool) -> UnmatchedNames:
+    def find_unmatched_names(self, *, is_empty: bool) -> UnmatchedNames:
         """Return the names that the log does not have. is_empty: the selection has no record."""
         if not self._count:
             return UnmatchedNames()
         s = self._selection
         unknown = [glob for glob in s.objects if not self._is_in_schema(glob)]
-        exclusions = list(self._unmatched_exclusions())
-        missing = [*self._unmatched_objects("object", unknown), *self._unmatched_transactions()]
+        exclusions = list(self._describe_unmatched_exclusions())
+        missing = [*self._describe_unmatched_objects("object", unknown), *self._describe_unmatched_transactions()]
         if s.origins and self._origins.isdisjoint(s.origins):
             text = join_names(map(str, sorted(self._origins)))
             missing.append(f"--origin {s.origins[0]}: no record of the log has this origin; the log has {text}")
-        absent = [*self._unmatched_objects("exclude-object", s.exclude_objects), *exclusions]
-        absent += self._unmatched_objects("object", [glob for glob in s.objects if self._is_in_schema(glob)])
+        absent = [*self._describe_unmatched_objects("exclude-object", s.exclude_objects), *exclusions]
+        absent += self._describe_unmatched_objects("object", [glob for glob in s.objects if self._is_in_schema(glob)])
         for name, types in self._type_names.items():
             if not self._types.isdisjoint(types):
                 continue
@@ -163,12 +163,12 @@ class UnmatchedNameFinder:
                 absent.append(f"--type {name}: the log has no record of this type; it has {listed}")
             else:
                 text = f"--type {name}: {', '.join(sorted(self._formats))} has no such record type"
-                missing.append(text + suggest_names(name, self._known_types))
+                missing.append(text + format_name_suggestions(name, self._known_types))
         if is_empty:
-            absent += self._unmatched_comparisons()
+            absent += self._describe_unmatched_comparisons()
         if is_empty and not missing and not absent:
             absent += self._describe_times()
-        bounds = [*self._unmatched_starts(), *self._describe_unreached_stops(), *exclusions]
+        bounds = [*self._describe_unmatched_starts(), *self._describe_unreached_stops(), *exclusions]
         return UnmatchedNames(tuple(missing), tuple(absent), tuple(bounds))
 
     def _describe_times(self) -> Iterator[str]:
@@ -177,18 +177,18 @@ class UnmatchedNameFinder:
             first, last = (format_time(one) for one in (self._first_time, self._last_time))
             yield f"the selection contains no record of the log, which goes from {first} to {last}"
 
-    def _unmatched_comparisons(self) -> Iterator[str]:
+    def _describe_unmatched_comparisons(self) -> Iterator[str]:
         """Yield a message for each object or type of --where that no record has."""
         for member, name in self._compared:
             names = self._objects if member == "object" else self._types
             if name not in names:
                 text = f"--where {member} = {name!r}: no record of the log has this {member}"
-                yield text + (suggest_names(name, names) or _describe_names(names))
+                yield text + (format_name_suggestions(name, names) or _describe_names(names))
 
     def _is_in_schema(self, glob: str) -> bool:
         return bool(re.search(rf"\b{re.escape(glob.rpartition('.')[2])}\b", self._schema))
 
-    def _unmatched_objects(self, option: str, globs: Iterable[str]) -> Iterator[str]:
+    def _describe_unmatched_objects(self, option: str, globs: Iterable[str]) -> Iterator[str]:
         for glob in globs:
             if any(fnmatch.fnmatchcase(name, glob) for name in self._objects):
                 continue
@@ -197,15 +197,18 @@ class UnmatchedNameFinder:
                 candidates, kind = {name.rpartition(".")[0] + ".*" for name in self._objects if "." in name}, "database"
             text = f"--{option} {glob}: the log has no such {kind}" if kind == "object" else ""
             text = text or f"--{option} {glob} (--database {glob[:-2]}): the log has no such database"
-            yield text + (suggest_names(glob, candidates) or _describe_names(candidates))
+            yield text + (format_name_suggestions(glob, candidates) or _describe_names(candidates))
 
-    def _unmatched_transactions(self) -> Iterator[str]:
+    def _describe_unmatched_transactions(self) -> Iterator[str]:
         s = self._selection
         for text in dict.fromkeys(split_gtid_sets(s.include_gtids)):
             if text not in self._matched_transactions:
-                yield f"--include-gtids {text}: the log has no such transaction{self._transactions.suggest(text)}"
+                yield (
+                    f"--include-gtids {text}: the log has no such "
+                    f"transaction{self._transactions.format_suggestion(text)}"
+                )
         if s.xid is not None and s.xid not in self._matched_transactions:
-            yield f"--xid {s.xid}: the log has no such transaction{self._transactions.suggest(s.xid)}"
+            yield f"--xid {s.xid}: the log has no such transaction{self._transactions.format_suggestion(s.xid)}"
         yield from self._describe_starts(self._unknown_sources(s.start))
         yield from self._describe_stops(self._unreached_stops())
 
@@ -216,18 +219,23 @@ class UnmatchedNameFinder:
         return [
             one
             for one in split_position_gtids(self._selection.stop)
-            if one not in self._matched_transactions and not self._transactions.is_before_end(one)
+            if one not in self._matched_transactions and not self._transactions.has_same_or_later_number(one)
         ]
 
     def _describe_starts(self, texts: Iterable[str]) -> Iterator[str]:
         for text in texts:
-            yield f"--start-position gtid:{text}: the log has no such source{self._transactions.suggest(text)}"
+            yield (
+                f"--start-position gtid:{text}: the log has no such source{self._transactions.format_suggestion(text)}"
+            )
 
     def _describe_stops(self, texts: Iterable[str]) -> Iterator[str]:
         for text in texts:
-            yield f"--stop-position gtid:{text}: the log does not contain this GTID{self._transactions.suggest(text)}"
+            yield (
+                f"--stop-position gtid:{text}: the log does not contain this "
+                f"GTID{self._transactions.format_suggestion(text)}"
+            )
 
-    def _unmatched_starts(self) -> Iterator[str]:
+    def _describe_unmatched_starts(self) -> Iterator[str]:
         """Yield messages if the log has no source of the start position, so that nothing is left out."""
         unknown = self._unknown_sources(self._selection.start)
         if len(unknown) == len(split_position_gtids(self._selection.start)):
@@ -239,15 +247,15 @@ class UnmatchedNameFinder:
         has_source = len(unknown) < len(split_position_gtids(stop))
         yield from self._describe_stops(one for one in self._unreached_stops() if not has_source or one not in unknown)
 
-    def _unmatched_exclusions(self) -> Iterator[str]:
+    def _describe_unmatched_exclusions(self) -> Iterator[str]:
         """Yield a message if the excluded transactions exclude none."""
         texts = split_gtid_sets(self._selection.exclude_gtids)
         if texts and self._matched_transactions.isdisjoint(texts):
-            suggestion = self._transactions.suggest(texts[0])
+            suggestion = self._transactions.format_suggestion(texts[0])
             yield f"--exclude-gtids {', '.join(texts)}: the log has no such transaction{suggestion}"
 
 
-def find_unmatched_schema(log: LogReader, schema: str) -> str:
+def describe_unmatched_schema(log: LogReader, schema: str) -> str:
     """Return a message if --schema defines no table of the log, which is read up to the first match; otherwise ""."""
     defined = {_plain_name(match[1]) for match in _CREATED_TABLE.finditer(schema)}
     names = set[str]()
@@ -271,7 +279,7 @@ def _plain_name(name: str) -> str:
     return re.sub(r"\s*\.\s*", ".", name).replace("`", "").casefold()
 
 
-class TransactionRanges:
+class TransactionNumberRanges:
     """The first and last number of the transactions of each source."""
 
     def __init__(self) -> None:
@@ -292,35 +300,35 @@ class TransactionRanges:
     def has_source(self, txn: str) -> bool:
         """Return True if the log has transactions of the domain or UUID of this one."""
         match = NUMBERED_GTID.fullmatch(txn)
-        return match is None or any(gtid_source(known) == gtid_source(match[1]) for known in self._ranges)
+        return match is None or any(parse_gtid_source(known) == parse_gtid_source(match[1]) for known in self._ranges)
 
-    def is_before_end(self, txn: str) -> bool:
+    def has_same_or_later_number(self, txn: str) -> bool:
         """Return True if the log has a transaction of the same domain or UUID with this number or a higher one."""
         match = NUMBERED_GTID.fullmatch(txn)
         return match is not None and any(
-            gtid_source(known) == gtid_source(match[1]) and int(match[2]) <= last
+            parse_gtid_source(known) == parse_gtid_source(match[1]) and int(match[2]) <= last
             for known, (_, last) in self._ranges.items()
         )
 
-    def suggest(self, txn: str) -> str:
+    def format_suggestion(self, txn: str) -> str:
         """Return the transactions that are most like this one, as the end of a message."""
         if not self._ranges:
             return _describe_names(self._unnumbered) if self._unnumbered else "; its records have no transaction ids"
         match = NUMBERED_GTID.fullmatch(txn)
         sources = sorted(self._ranges)
-        nearest = "" if match is None else self._find_nearest(match[1], int(match[2]))
+        nearest = "" if match is None else self._suggest_similar_source(match[1], int(match[2]))
         listed = join_names(
             f"{source}{first} to {source}{last}" if first != last else f"{source}{first}"
             for source, (first, last) in ((one, self._ranges[one]) for one in sources)
         )
         return f"; it has {listed}{nearest}"
 
-    def _find_nearest(self, source: str, number: int) -> str:
+    def _suggest_similar_source(self, source: str, number: int) -> str:
         """Return a question with the transaction of this number of the most similar source; "" if there is none."""
         if source in self._ranges:
             return ""
         names = [f"{known}{number}" for known, (first, last) in self._ranges.items() if first <= number <= last]
-        return suggest_names(f"{source}{number}", names, 1)
+        return format_name_suggestions(f"{source}{number}", names, 1)
 
 
 def _describe_names(names: Iterable[str]) -> str:

@@ -56,7 +56,7 @@ def explain_checksum_mismatch(layout: LogFileLayout, data: bytes, offset: int, r
     return make_finding("checksum-mismatch", offset, len(data), message, record=record, **facts)
 
 
-def explain_hidden_frame(
+def explain_frame_hidden_by_bit_flip(
     layout: LogFileLayout, corrected_frame: bytes, data: bytes, offset: int, record: int, flip: tuple[int, int]
 ) -> Finding:
     """Create the finding for a frame hidden by one flipped bit. flip: byte offset in the corrected frame, and bit."""
@@ -80,26 +80,26 @@ def explain_hidden_frame(
     return make_finding("checksum-mismatch", offset, len(data), message, record=record, **facts)
 
 
-def correct_bit(data: bytes, offset: int, item: Finding) -> bytes | None:
+def correct_flipped_bit(frame: bytes, offset: int, finding: Finding) -> bytes | None:
     """Return the frame with the flipped bit corrected that explains its checksum; None if no bit does."""
-    if "flipped_byte" not in item.facts:
+    if "flipped_byte" not in finding.facts:
         return None
-    fixed_frame = bytearray(data)
-    fixed_frame[item.facts["flipped_byte"] - offset] ^= 1 << item.facts["flipped_bit"]
+    fixed_frame = bytearray(frame)
+    fixed_frame[finding.facts["flipped_byte"] - offset] ^= 1 << finding.facts["flipped_bit"]
     return bytes(fixed_frame)
 
 
-def recompute_checksum(layout: LogFileLayout, data: bytes, item: Finding) -> bytes | None:
+def replace_frame_checksum(layout: LogFileLayout, frame: bytes, finding: Finding) -> bytes | None:
     """Return the frame with its checksum recomputed from its current bytes; None if the field is not found."""
-    if "stored" not in item.facts:
+    if "stored" not in finding.facts:
         return None
-    stored, computed = int(item.facts["stored"], 16), int(item.facts["computed"], 16)
-    row = _find_checksum_row(_trace_rows(layout.frame.schema, data), stored)
+    stored, computed = int(finding.facts["stored"], 16), int(finding.facts["computed"], 16)
+    row = _find_checksum_row(_trace_rows(layout.frame.schema, frame), stored)
     if row is None:
         return None
-    big = data[row.start : row.end].endswith(stored.to_bytes(4, "big"))
+    big = frame[row.start : row.end].endswith(stored.to_bytes(4, "big"))
     order: Literal["little", "big"] = "big" if big else "little"
-    return data[: row.end - 4] + computed.to_bytes(4, order) + data[row.end :]
+    return frame[: row.end - 4] + computed.to_bytes(4, order) + frame[row.end :]
 
 
 def _find_checksum_row(rows: Iterable[Any], stored: int) -> Any:
@@ -107,10 +107,10 @@ def _find_checksum_row(rows: Iterable[Any], stored: int) -> Any:
     return next((r for r in reversed(list(rows)) if r.leaf and r.unit == "file" and _holds_checksum(r, stored)), None)
 
 
-def checksum_difference(frame: FrameLevel, data: bytes) -> tuple[int, int, int] | None:
+def compute_checksum_difference(level: FrameLevel, data: bytes) -> tuple[int, int, int] | None:
     """Return stored xor computed checksum of a frame, and the range that it covers; None if it has no checksum."""
     try:
-        verified = _find_checksum_result(frame.schema.parse(data))
+        verified = _find_checksum_result(level.schema.parse(data))
     except (ConstructError, OverflowError, ValueError):
         return None
     return None if verified is None else (verified.stored ^ verified.computed, verified.start, verified.end)
@@ -127,18 +127,20 @@ def _find_checksum_result(value: Any) -> ChecksumResult | None:
 def _find_flipped_bit(
     layout: LogFileLayout, data: bytes, offset: int, verified: ChecksumResult
 ) -> dict[str, Any] | None:
-    from binlogtool.format_api.layout import locate_flip
+    from binlogtool.format_api.layout import locate_bit_flip
 
     if layout.frame.checksum is None:
         return None
-    flip = locate_flip(layout.frame.checksum, verified.stored, verified.computed, verified.end - verified.start)
+    flip = locate_bit_flip(layout.frame.checksum, verified.stored, verified.computed, verified.end - verified.start)
     if flip is None:
         return None
-    field, position = _find_flipped_field(layout, data, verified, flip)
+    field, position = _find_field_of_flipped_bit(layout, data, verified, flip)
     return {"flipped_byte": offset + position, "flipped_bit": flip.bit, "flipped_field": field}
 
 
-def _find_flipped_field(layout: LogFileLayout, data: bytes, verified: ChecksumResult, flip: Any) -> tuple[str, int]:
+def _find_field_of_flipped_bit(
+    layout: LogFileLayout, data: bytes, verified: ChecksumResult, flip: Any
+) -> tuple[str, int]:
     """Return the innermost named field that holds the flipped bit, and the bit's byte in the frame."""
     corrected = bytearray(data)
     position = verified.start + flip.byte
@@ -191,7 +193,7 @@ def explain_over_limit(stop: ScanStop, offset: int, need: int, limit: int, recor
     return make_finding("length-out-of-bounds", offset, size, message, record=record, **facts)
 
 
-def explain_undecodable(layout: LogFileLayout, data: bytes, offset: int) -> Finding:
+def explain_unproven_frame(layout: LogFileLayout, data: bytes, offset: int) -> Finding:
     """Create the finding for a frame without a checksum that does not pass the format's own proof."""
     message, position, own_id = _explain_with_schema(layout.frame.schema, data)
     return make_finding(
@@ -219,9 +221,9 @@ def _trace_rows(schema: Any, data: bytes) -> Any:
 
 
 def _trace(schema: Any, data: bytes, *, unpacks: bool = True) -> Any:
-    from binlogtool.schema.annotated_parse import trace_record  # rarely needed
+    from binlogtool.schema.annotated_parse import parse_to_field_rows  # rarely needed
 
-    return trace_record(schema, data, 0, Limits(), decompress=unpacks)
+    return parse_to_field_rows(schema, data, 0, Limits(), decompress=unpacks)
 
 
 @lru_cache(maxsize=16)
@@ -306,7 +308,7 @@ def slice_table(table: ColumnTable, start: int, stop: int) -> ColumnTable:
     return ColumnTable(stop - start, {name: column[start:stop] for name, column in table.columns.items()})
 
 
-def _copy_tables(*tables: ColumnTable) -> ColumnTable:
+def _concatenate_table_copies(*tables: ColumnTable) -> ColumnTable:
     """Copy the entries of several tables into one table that stays valid when the scanner continues."""
     if len(tables) == 1:
         table = tables[0]
@@ -343,17 +345,17 @@ class PayloadReader(msgspec.Struct):
         self, view: memoryview, base: int, table: ColumnTable
     ) -> Iterator[FrameRun | BadPayload | PartlyBadFrame]:
         """Yield the frames of a table in order. view: the bytes in memory; base: their file offset."""
-        for frames, bad in self._prove_frames(view, base, table):
+        for frames, bad in self._split_proven_frames(view, base, table):
             if frames.count and self.layout.inner is not None:
-                yield from self._read_with_inner(view, base, frames, self.layout.inner)
+                yield from self._read_frames_with_inner_records(view, base, frames, self.layout.inner)
             elif frames.count and self.layout.rows is None:
                 yield FrameRun(frames, view, None, (), ())
             elif frames.count:
-                yield from self._read_with_rows(view, base, frames)
+                yield from self._read_frames_with_rows(view, base, frames)
             if bad is not None:
                 yield bad
 
-    def _prove_frames(
+    def _split_proven_frames(
         self, view: memoryview, base: int, table: ColumnTable
     ) -> Iterator[tuple[ColumnTable, BadPayload | None]]:
         """Yield runs of proven frames; a frame without a checksum must pass the format's own proof."""
@@ -370,13 +372,13 @@ class PayloadReader(msgspec.Struct):
                 low, high = int(offsets[i]), int(ends[i])
                 data = bytes(view[low:high])
                 if not prove(data, self.layout.context):
-                    item = explain_undecodable(self.layout, data, base + low)
+                    item = explain_unproven_frame(self.layout, data, base + low)
                     bad = BadPayload(low, high, item, self._stored_checksum(table, i), framed=False)
                     yield slice_table(table, start, i), bad
                     start = i + 1
         yield slice_table(table, start, table.count), None
 
-    def _read_with_inner(
+    def _read_frames_with_inner_records(
         self, view: memoryview, base: int, table: ColumnTable, level: InnerLevel
     ) -> Iterator[FrameRun | BadPayload | PartlyBadFrame]:
         """Yield the frames in order, each container with the records inside it; few are unpacked at a time."""
@@ -386,7 +388,7 @@ class PayloadReader(msgspec.Struct):
         for i in holders:
             if int(codes[i]) not in level.holders:
                 continue
-            batch_or_bad = self._read_inner(view, base, table, i, level)
+            batch_or_bad = self._read_inner_records(view, base, table, i, level)
             if isinstance(batch_or_bad, BadPayload):
                 if i > first:
                     yield FrameRun(slice_table(table, first, i), view, None, (), (), inner)
@@ -401,16 +403,18 @@ class PayloadReader(msgspec.Struct):
         if table.count > first:
             yield FrameRun(slice_table(table, first, table.count), view, None, (), (), inner)
 
-    def _read_inner(
-        self, view: memoryview, base: int, table: ColumnTable, i: int, level: InnerLevel
+    def _read_inner_records(
+        self, view: memoryview, base: int, table: ColumnTable, frame_index: int, level: InnerLevel
     ) -> Batch | BadPayload:
-        """Return the records inside frame `i`, or what is wrong with them."""
-        low, high = int(table["offset"][i]), int(table["end"][i])
+        """Return the records inside frame `frame_index`, or what is wrong with them."""
+        low, high = int(table["offset"][frame_index]), int(table["end"][frame_index])
         try:
-            data = level.unpack(view[int(table[level.start][i]) : int(table[level.end][i])], self.limits)
+            data = level.unpack(
+                view[int(table[level.start][frame_index]) : int(table[level.end][frame_index])], self.limits
+            )
         except DecompressionError as error:
             item = make_finding(error.finding_id, base + low, high - low, str(error))
-            return BadPayload(low, high, item, self._stored_checksum(table, i))
+            return BadPayload(low, high, item, self._stored_checksum(table, frame_index))
         if self._inner_scanner is None:
             self._inner_scanner = self.backend.make_scanner(level.frame.schema, level.frame.columns, _INNER_CAPACITY)
         scanner = self._inner_scanner
@@ -418,17 +422,17 @@ class PayloadReader(msgspec.Struct):
         position, stop = 0, None
         while stop is None or stop.reason == StopReason.FULL:
             part, stop = scanner.scan(data, position, len(data))
-            tables.append(part if stop.reason == StopReason.END else _copy_tables(part))
+            tables.append(part if stop.reason == StopReason.END else _concatenate_table_copies(part))
             position = stop.at
         if stop.reason != StopReason.END:
             excerpt = bytes(memoryview(data)[stop.at : stop.at + EXCERPT_BYTES])
             item = explain_bad_row(level.frame.schema, stop, excerpt, base + low, high - low, stop.at)
-            return BadPayload(low, high, item, self._stored_checksum(table, i))
+            return BadPayload(low, high, item, self._stored_checksum(table, frame_index))
         window = memoryview(data)
         return Batch(
             0,
             window,
-            _copy_tables(*tables),
+            _concatenate_table_copies(*tables),
             window,
             None,
             (),
@@ -438,7 +442,7 @@ class PayloadReader(msgspec.Struct):
             container=ContainerPosition(base + low, high - low, 0),
         )
 
-    def _read_with_rows(
+    def _read_frames_with_rows(
         self, view: memoryview, base: int, table: ColumnTable
     ) -> Iterator[FrameRun | BadPayload | PartlyBadFrame]:
         level = self.layout.rows
@@ -512,16 +516,16 @@ class PayloadReader(msgspec.Struct):
                 )
             first += good_count
             if stop.reason not in (StopReason.FULL, StopReason.END):
-                yield self._keep_good_rows(base, slice_table(table, first, first + 1), spans, first, level)
+                yield self._separate_good_rows(base, slice_table(table, first, first + 1), spans, first, level)
                 first += 1
 
-    def _keep_good_rows(
+    def _separate_good_rows(
         self, base: int, table: ColumnTable, spans: PayloadSpans, index: int, level: RowLevel
     ) -> BadPayload | PartlyBadFrame:
         """Return the good rows of a frame with invalid rows, and the findings about the invalid ones."""
         walker = _RowWalker(self, level, spans.arena, int(spans.starts[index]), int(spans.ends[index]))
         low, high = int(table["offset"][0]), int(table["end"][0])
-        walker.walk(base + low, high - low)
+        walker.walk_rows(base + low, high - low)
         if not any(good.count for good in walker.good):
             return BadPayload(low, high, walker.findings[0], self._stored_checksum(table, 0))
         packed = spans.packed[index : index + 1]
@@ -534,7 +538,7 @@ class PayloadReader(msgspec.Struct):
         assert pieces[0] is not None
         return PartlyBadFrame(low, high, pieces[0], pieces[1], tuple(walker.findings), walker.lost_bytes)
 
-    def make_row_scanner_and_row_start_scanner(self, row_level: RowLevel) -> tuple[Scanner, Scanner | None]:
+    def get_row_and_row_start_scanners(self, row_level: RowLevel) -> tuple[Scanner, Scanner | None]:
         """Return the scanner of rows, and the scanner that reads only the beginning of rows (None = not supported)."""
         self._single_row_scanner = self._single_row_scanner or self.backend.make_scanner(
             row_level.schema, row_level.columns
@@ -560,30 +564,30 @@ class _RowWalker:
         self.findings: list[Finding] = []
         self.lost_bytes = 0
         self._level, self._arena, self._start, self._end = level, arena, start, end
-        self._row_scanner, self._framed_scanner = payloads.make_row_scanner_and_row_start_scanner(level)
+        self._row_scanner, self._framed_scanner = payloads.get_row_and_row_start_scanners(level)
 
-    def walk(self, offset: int, size: int) -> None:
-        """Walk over all rows. offset, size: position and size of the frame in the file."""
+    def walk_rows(self, frame_offset: int, frame_size: int) -> None:
+        """Walk over all rows. frame_offset, frame_size: position and size of the frame in the file."""
         position = self._start
         while position < self._end:
             table, stop = self._row_scanner.scan(self._arena, position, self._end)
-            self.good.append(_copy_tables(table))
+            self.good.append(_concatenate_table_copies(table))
             position = stop.at
             if stop.reason == StopReason.END:
                 return
             if stop.reason != StopReason.FULL:
-                row_end = self._skip_bad_row(position)
-                self._add_finding(stop, position, row_end, offset, size)
+                row_end = self._find_bad_row_end(position)
+                self._add_finding(stop, position, row_end, frame_offset, frame_size)
                 position = row_end
 
-    def _skip_bad_row(self, at: int) -> int:
-        """Return where the bad row at `at` ends; the end of the payload if that is unknown."""
+    def _find_bad_row_end(self, row_start: int) -> int:
+        """Return where the bad row at `row_start` ends; the end of the payload if that is unknown."""
         if self._framed_scanner is None:
             return self._end
-        table, _ = self._framed_scanner.scan(self._arena, at, self._end)
+        table, _ = self._framed_scanner.scan(self._arena, row_start, self._end)
         if not table.count:
             return self._end
-        self.framed.append(_copy_tables(table))
+        self.framed.append(_concatenate_table_copies(table))
         return int(table["end"][0])
 
     def _add_finding(self, stop: ScanStop, at: int, row_end: int, offset: int, size: int) -> None:

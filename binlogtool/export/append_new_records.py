@@ -58,7 +58,7 @@ from binlogtool.export.manifest import (
     ProgressCallback,
     ProgressStep,
     ReadRequest,
-    can_split,
+    can_select_records_independently,
     check_columns_exist,
     find_broken_links,
 )
@@ -69,11 +69,11 @@ from binlogtool.export.output_options import (
     TypedRowOptions,
     typed_selection,
 )
-from binlogtool.export.write_json_sql_raw import CompiledLines, LineEncoder, StreamJob, read_file_back
+from binlogtool.export.write_json_sql_raw import CompiledLines, LineEncoder, StreamJob, summarize_file_content
 from binlogtool.findings import ENCRYPTED, HOLE_IDS, Finding, Severity, finding_to_value
 from binlogtool.format_api.format import Hints
 from binlogtool.format_api.layout import CRC32
-from binlogtool.limits import set_resident_ceiling
+from binlogtool.limits import restore_ceiling_of_resident_memory
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,31 +96,43 @@ class ContentHashes(msgspec.Struct, frozen=True):
     steady: str
 
 
-def hash_prefix(path: str, end: int, rewritten: tuple[int, int], previous: CommittedInput | None) -> ContentHashes:
-    """Return the hashes of the first `end` bytes of a file.
+def hash_and_verify_prefix(
+    path: str, prefix_size: int, mutable_range: tuple[int, int], previous_input: CommittedInput | None
+) -> ContentHashes:
+    """Return the hashes of the first `prefix_size` bytes of a file.
 
     Args:
         path: the file.
-        end: number of bytes.
-        rewritten: byte range [first, last) that servers rewrite, see `Format`.
-        previous: the state of the same file recorded by the last run.
+        prefix_size: number of bytes.
+        mutable_range: byte range [first, last) that servers rewrite, see `Format`.
+        previous_input: the state of the same file recorded by the last run.
 
     Raises:
         RefusedError: the bytes that were read before have changed.
         InputOutputError: the file cannot be read.
     """
-    whole, steady, position, before = hashlib.sha256(), hashlib.sha256(), 0, 0 if previous is None else previous.end
-    compares = previous is not None and previous.steady != "" and before <= end
+    whole, steady, position, before = (
+        hashlib.sha256(),
+        hashlib.sha256(),
+        0,
+        0 if previous_input is None else previous_input.end,
+    )
+    compares = previous_input is not None and previous_input.steady != "" and before <= prefix_size
     with name_os_errors(path, "cannot be read"), open(path, "rb") as file:
-        while position < end:
-            stop = before if compares and position < before else end
+        while position < prefix_size:
+            stop = before if compares and position < before else prefix_size
             data = file.read(min(stop - position, _CHUNK_BYTES))
             if not data:
                 break
             whole.update(data)
-            steady.update(_exclude_range(data, position, rewritten))
+            steady.update(_exclude_range(data, position, mutable_range))
             position += len(data)
-            if compares and previous is not None and position == before and steady.hexdigest() != previous.steady:
+            if (
+                compares
+                and previous_input is not None
+                and position == before
+                and steady.hexdigest() != previous_input.steady
+            ):
                 reason = f"its first {before:,} bytes differ from those that were read before"
                 raise RefusedError(f"{path}: {reason}; restore the file, or start a new output")
     return ContentHashes(whole.hexdigest(), steady.hexdigest())
@@ -138,7 +150,7 @@ RowKeyTuple = tuple[int, str, int, int]
 """(generation, file, record, offset within the record); offset -1 = the row is the whole record."""
 
 
-class RunFile(NamedTuple):
+class AppendedFile(NamedTuple):
     """Finished file of a run. target: its path in the output."""
 
     path: Path
@@ -146,10 +158,10 @@ class RunFile(NamedTuple):
     rows: int
 
 
-class LinesRunFile:
+class AppendedJsonLinesFile:
     """JSON lines: records as `dump` writes them, or change messages, which have neither generation nor unique key.
 
-    A finding about a file has no line. `RecordRunFiles` and `TypedRunFiles` have the same methods.
+    A finding about a file has no line. `RecordRunFiles` and `AppendedTypedTables` have the same methods.
 
     Attributes:
         finding_tally: findings so far.
@@ -171,7 +183,9 @@ class LinesRunFile:
             is_damage=lambda finding: is_damage(finding, lambda: closed), finding_tally=self.finding_tally,
             generation=None if self._has_messages else generation,
         )  # fmt: skip
-        for data in stream.encode_parts(stream.account_parts(stream.read_parts(log, part), []), self._path.parent):
+        for data in stream.encode_parts(
+            stream.count_parts_and_drop_damage(stream.read_parts(log, part), []), self._path.parent
+        ):
             self._checksum = CRC32.kernel(data, self._checksum)
             self._file.write(data)
         self.rows += stream.row_count
@@ -184,21 +198,21 @@ class LinesRunFile:
         """Complete the file."""
         self._file.close()
 
-    def check_output(self) -> str:
+    def verify_and_summarize_output(self) -> str:
         """Compare the file on the disk with what was written, and return the figures as text.
 
         Raises:
             InputOutputError: it differs.
         """
-        found = read_file_back(self._path)
+        found = summarize_file_content(self._path)
         if (found.checksum, found.lines) != (self._checksum, self.rows):
             raise InputOutputError(f"{self._path}: what was read back differs from what was written")
         unit = "messages" if self._has_messages else "records read"
         return f"{self.rows:,} {unit}, {found.lines:,} lines with sha256 {found.sha256} counted in the output"
 
-    def list_files(self) -> list[RunFile]:
+    def list_files(self) -> list[AppendedFile]:
         """Return the finished files, except files without rows."""
-        return [RunFile(self._path, self._path.name, self.rows)] if self.rows else []
+        return [AppendedFile(self._path, self._path.name, self.rows)] if self.rows else []
 
     def read_keys(self) -> Iterator[Iterator[RowKeyTuple]]:
         """Yield the keys of all rows of each table, read from the disk. A run begins where the last run ended."""
@@ -220,7 +234,7 @@ class _LineKey(msgspec.Struct):
 
 
 class TableRunFiles:
-    """Files of tables; the base of `RecordRunFiles` and `TypedRunFiles`.
+    """Files of tables; the base of `RecordRunFiles` and `AppendedTypedTables`.
 
     Attributes:
         spools: the rows, which `close` makes files of.
@@ -249,9 +263,9 @@ class TableRunFiles:
 
     def count_file(self, shape: TableFileOptions, folder: Path, path: Path, schema: pa.Schema) -> TableFileCounts:
         """Read a file back."""
-        from binlogtool.export.table_files import count_file
+        from binlogtool.export.table_files import read_back_and_count_file
 
-        return count_file(shape, folder, path, schema)
+        return read_back_and_count_file(shape, folder, path, schema)
 
     def close(self) -> None:
         """Complete the files, and read them back."""
@@ -270,10 +284,10 @@ class TableRunFiles:
         """Return the directory of a table in the output."""
         return "."
 
-    def list_files(self) -> list[RunFile]:
-        """Return the files; see `LinesRunFile`."""
+    def list_files(self) -> list[AppendedFile]:
+        """Return the files; see `AppendedJsonLinesFile`."""
         return [
-            RunFile(
+            AppendedFile(
                 Path(one.source),
                 str(Path(self.get_table_directory(name), _part_name(self._number, i, self._job.shape))),
                 one.output.rows,
@@ -283,7 +297,7 @@ class TableRunFiles:
         ]
 
     def read_keys(self) -> Iterator[Iterator[RowKeyTuple]]:
-        """Yield the keys of all rows of each table; see `LinesRunFile`."""
+        """Yield the keys of all rows of each table; see `AppendedJsonLinesFile`."""
         for spool in self.spools:
             paths = [Path(one.source) for one in self._finished[spool.name]]
             yield _read_row_keys(paths, self._job.shape, spool.layout.schema, self.key_column)
@@ -296,10 +310,10 @@ class RecordRunFiles(TableRunFiles):
 
     def __init__(self, folder: Path, number: int, job: AppendJob) -> None:
         from binlogtool.export.table_spool import GENERATION_FIELD, TableSpools
-        from binlogtool.export.write_record_tables import OutputCounts, RecordLayout, RecordRows
+        from binlogtool.export.write_record_tables import ReadBackCounts, RecordLayout, RecordRows
 
         super().__init__(folder, number, job)
-        self._finding_rows, self._counts = 0, OutputCounts()
+        self._finding_rows, self._counts = 0, ReadBackCounts()
         self._kind = RecordRows(job.shape, RecordLayout(RecordLayout().schema.append(GENERATION_FIELD)))
         self.spools = TableSpools(folder / "spool", self._kind.make_settings(job.shape, job.request, None))
 
@@ -308,7 +322,7 @@ class RecordRunFiles(TableRunFiles):
         return self._counts.count_file(shape, folder, path, schema)
 
     def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
-        """Write the records of a part; see `LinesRunFile`."""
+        """Write the records of a part; see `AppendedJsonLinesFile`."""
         from binlogtool.export import records_to_arrow
 
         def on_finding(item: FileFinding) -> bool:
@@ -339,7 +353,7 @@ class RecordRunFiles(TableRunFiles):
             rows = pa.RecordBatch.from_arrays(columns, schema=self._kind.layout.schema)
             self.spools.add_batch("", TableBatch((), rows))
 
-    def check_output(self) -> str:
+    def verify_and_summarize_output(self) -> str:
         """Return the figures; `close` has already compared the files with the written data."""
         self.finding_tally.merge(self._counts.finding_tally)
         self.finding_tally.errors -= self._finding_rows
@@ -348,7 +362,7 @@ class RecordRunFiles(TableRunFiles):
         return f"{self.rows:,} rows read, {counted:,} counted in the output, {text_bytes:,} bytes of text"
 
 
-class TypedRunFiles(TableRunFiles):
+class AppendedTypedTables(TableRunFiles):
     """Typed rows of tables, a directory for each; see `write_typed_tables`. known: tables of earlier runs."""
 
     def __init__(self, folder: Path, number: int, job: AppendJob, kind: TypedRows, known: Sequence[KnownTable]) -> None:
@@ -366,12 +380,12 @@ class TypedRunFiles(TableRunFiles):
             self._directories.get_table_directory(one.name)
 
     def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
-        """Write the rows of a part; see `LinesRunFile`."""
-        from binlogtool.export.typed_columns import read_older_tables
+        """Write the rows of a part; see `AppendedJsonLinesFile`."""
+        from binlogtool.export.typed_columns import read_older_table_definitions
 
         self.spools.set_generation(generation)
         file, job = log.files[0], self._job
-        known_tables = read_older_tables([(file.path, file.format.name)], job.request.read_options())
+        known_tables = read_older_table_definitions([(file.path, file.format.name)], job.request.read_options())
 
         def on_finding(item: FileFinding) -> bool:
             return self.spools.count_finding_and_return_damage(item, damage=is_damage(item.finding, lambda: closed))
@@ -388,7 +402,7 @@ class TypedRunFiles(TableRunFiles):
         self._router.add_damage_row(FileFinding(file, file_finding))
         self._router.flush()
 
-    def check_tables_exist(self) -> None:
+    def check_selected_names_exist(self) -> None:
         """Raise UsageError if a pattern matches no table, or a condition no column."""
         self._router.summary.check_tables_exist(self._kind.options)
         self._router.summary.check_columns_exist(self._kind.options)
@@ -403,7 +417,7 @@ class TypedRunFiles(TableRunFiles):
         ]
         return {"tables": tables, **self._router.summary.describe()}
 
-    def check_output(self) -> str:
+    def verify_and_summarize_output(self) -> str:
         """Return the figures; `close` has already compared the files with the written data."""
         counted = sum(one.output.rows for files in self._finished.values() for one in files)
         return f"{self.rows:,} rows decoded, {counted:,} counted in the output, in {len(self._finished):,} tables"
@@ -412,7 +426,7 @@ class TypedRunFiles(TableRunFiles):
         """Return the directory of a table in the output."""
         return self._directories.get_table_directory(name) if self._kind.per_table else "."
 
-    def to_known(self) -> tuple[KnownTable, ...]:
+    def list_tables_for_next_run(self) -> tuple[KnownTable, ...]:
         """Return the tables for the next run."""
         tables = dict(self._known)
         for spool in self.spools:
@@ -448,7 +462,7 @@ _UNSPLIT_SIZE = 1 << 62
 _ROW_NEUTRAL_FIELDS = ("on_damage", "live", "whole", "once")
 """Fields of a selection that do not affect which rows are read."""
 
-RunFileWriter = LinesRunFile | RecordRunFiles | TypedRunFiles
+AppendedFileWriter = AppendedJsonLinesFile | RecordRunFiles | AppendedTypedTables
 
 LastRowKeys = dict[str, tuple[int, int, int]]
 """File -> (generation, record, index within the record) of its last row."""
@@ -470,7 +484,7 @@ class AppendJob(msgspec.Struct, frozen=True):
     typed_options: TypedRowOptions | None = None
     message_options: EnvelopeOptions | None = None
 
-    def run(self, paths: list[str], format: str, output: str | os.PathLike[str]) -> Manifest:
+    def append_new_records(self, paths: list[str], format: str, output: str | os.PathLike[str]) -> Manifest:
         """Append the new records of the log to `output`.
 
         Raises:
@@ -483,12 +497,12 @@ class AppendJob(msgspec.Struct, frozen=True):
         output = Path(output)
         request = replace(self.request, split_size=_UNSPLIT_SIZE)
         source = IncrementalInput(list(map(os.path.abspath, paths)), format, request, final=self.final, strict=True)
-        _check_has_records(paths, source)
+        _check_paths_include_log_file(paths, source)
         with open_commit_store(output) as store:
             last_commit = store.read_last()
-            _check_same_options(last_commit.options, self._row_options(format), output)
-            leftovers = store.remove_uncommitted(last_commit)
-            manifest = self._append_new_rows(source, store, last_commit, self._row_options(format))
+            _check_same_options(last_commit.options, self._collect_options_affecting_rows(format), output)
+            leftovers = store.remove_and_report_uncommitted_files(last_commit)
+            manifest = self._append_new_rows(source, store, last_commit, self._collect_options_affecting_rows(format))
         details = {**manifest.details, **({"leftovers": leftovers} if leftovers else {})}
         return replace(manifest, to=self.shape.to, output=str(output), details=details)
 
@@ -496,7 +510,7 @@ class AppendJob(msgspec.Struct, frozen=True):
         selection = self.request.selection
         if selection.start or selection.stop or selection.whole or selection.tail is not None:
             raise UsageError("--append continues after the last run; it cannot be combined with positions or --tail")
-        if not can_split(selection):
+        if not can_select_records_independently(selection):
             raise UsageError("--append cannot be combined with --skip, --limit or a GTID filter")
         if is_url(output) or any(map(is_url, paths)):
             raise UsageError("--append works with local files only, not with URLs")
@@ -508,7 +522,7 @@ class AppendJob(msgspec.Struct, frozen=True):
             if not os.path.exists(path):
                 raise InputOutputError(f"{path}: no such file or directory")
 
-    def _row_options(self, format: str) -> dict[str, Any]:
+    def _collect_options_affecting_rows(self, format: str) -> dict[str, Any]:
         """Return the options that determine the rows; they must be the same in all runs of an output."""
         hints, defaults = self.request.hints or Hints(), asdict(Selection())
         chosen = {
@@ -532,9 +546,9 @@ class AppendJob(msgspec.Struct, frozen=True):
         known_inputs = {one.name: one for one in last_commit.inputs}
         before = {one.name: one.end_position for one in last_commit.inputs}
         after = dict(before)
-        source.advance(after, ReadBudget())
-        _drop_removed_files(before, after, {name for name, _ in source.list_files()})
-        _check_not_moved(source, known_inputs, after)
+        source.advance_positions_in_place(after, ReadBudget())
+        _drop_purged_file_positions(before, after, {name for name, _ in source.list_files()})
+        _check_no_input_was_renamed(source, known_inputs, after)
         removed = {name for name in before if name not in after}
         pieces = [one for one in source.list_reads(before, after) if not _is_reported_removal(one, known_inputs)]
         unreadable = [
@@ -542,27 +556,27 @@ class AppendJob(msgspec.Struct, frozen=True):
         ]
         if not pieces and after == {name: one for name, one in before.items() if name not in removed}:
             return self._build_manifest(last_commit, (), (), (), FindingTally(), unreadable)
-        holes = self._find_holes(source, known_inputs, after)
+        holes = self._find_missing_log_files(source, known_inputs, after)
         if holes.stops_conversion(self.request.selection):
             return holes.build_manifest(self.request.selection)
         commit_number = last_commit.number + 1
         with store.open_pending(commit_number) as folder:
             writer = self._create_writer(folder, commit_number, source, last_commit)
-            set_resident_ceiling()  # the libraries are loaded by now
+            restore_ceiling_of_resident_memory()  # the libraries are loaded by now
             try:
-                hashes = self._write_rows(source, pieces, writer, known_inputs)
+                hashes = self._write_rows_and_hash_inputs(source, pieces, writer, known_inputs)
             except BaseException:
                 with contextlib.suppress(Exception):
                     writer.close()
                 raise
             writer.close()
             if not (last_commit.number or writer.rows or writer.finding_tally.counts):
-                if isinstance(writer, TypedRunFiles):
-                    writer.check_tables_exist()
+                if isinstance(writer, AppendedTypedTables):
+                    writer.check_selected_names_exist()
                 files = [one.member.path for one in pieces if isinstance(one, PlannedRead)]
                 where = self.request.selection.where if self.typed_options is None else None
                 check_columns_exist(files, where, self.request.read_options())
-            proof = writer.check_output()
+            proof = writer.verify_and_summarize_output()
             if writer.finding_tally.stops_conversion(self.request.selection):
                 return writer.finding_tally.build_manifest(self.request.selection)
             before_keys = {one.name: (one.generation, *one.last) for one in last_commit.inputs if one.last is not None}
@@ -576,11 +590,11 @@ class AppendJob(msgspec.Struct, frozen=True):
             rows=last_commit.rows + writer.rows,
             new=writer.rows,
             findings=(*writer.finding_tally.listed, *holes.listed),
-            tables=writer.to_known() if isinstance(writer, TypedRunFiles) else (),
+            tables=writer.list_tables_for_next_run() if isinstance(writer, AppendedTypedTables) else (),
         )
         if new_commit.rows != sum(one.rows for one in new_commit.outputs):
             raise InputOutputError(f"{store.output}: {new_commit.rows:,} rows do not match the row counts of its files")
-        store.commit(last_commit, new_commit)
+        store.write_commit(last_commit, new_commit)
         checks = build_append_checks(proof, last_commit, new_commit, counts.total())
         read_inputs = [
             ManifestInput(one.name, one.format, one.end, one.sha256, counts[one.name])
@@ -591,7 +605,7 @@ class AppendJob(msgspec.Struct, frozen=True):
         manifest = self._build_manifest(
             new_commit, tuple(read_inputs), added, checks, writer.finding_tally, unreadable, len(lost)
         )
-        details = writer.describe() if isinstance(writer, TypedRunFiles) else {}
+        details = writer.describe() if isinstance(writer, AppendedTypedTables) else {}
         return replace(
             manifest,
             findings=(*manifest.findings, *holes.listed),
@@ -599,11 +613,11 @@ class AppendJob(msgspec.Struct, frozen=True):
             details={**manifest.details, **details},
         )
 
-    def _find_holes(
-        self, source: IncrementalInput, known_inputs: Mapping[str, CommittedInput], after: ReadPositions
+    def _find_missing_log_files(
+        self, source: IncrementalInput, known_inputs: Mapping[str, CommittedInput], read_positions: ReadPositions
     ) -> FindingTally:
         """Find where files are missing before files that no earlier run has read."""
-        tally, names = FindingTally(), [name for name, _ in source.list_files() if name in after]
+        tally, names = FindingTally(), [name for name, _ in source.list_files() if name in read_positions]
         if not set(names) <= known_inputs.keys():
             for one in find_broken_links(names, self.request.selection, self.request.read_options()):
                 if one.file not in known_inputs and one.finding.id in HOLE_IDS:
@@ -612,15 +626,15 @@ class AppendJob(msgspec.Struct, frozen=True):
 
     def _create_writer(
         self, folder: Path, number: int, source: IncrementalInput, last_commit: AppendCommit
-    ) -> RunFileWriter:
+    ) -> AppendedFileWriter:
         if self.message_options is not None or self.lines is not None:
-            return LinesRunFile(folder, f"part-{number:08d}.jsonl", self)
+            return AppendedJsonLinesFile(folder, f"part-{number:08d}.jsonl", self)
         if self.typed_options is None:
             return RecordRunFiles(folder, number, self)
-        from binlogtool.export.write_typed_tables import make_typed_rows
+        from binlogtool.export.write_typed_tables import create_typed_row_kind
 
-        kind = make_typed_rows(self.typed_options, source.list_files())
-        return TypedRunFiles(folder, number, self, kind, last_commit.tables)
+        kind = create_typed_row_kind(self.typed_options, source.list_files())
+        return AppendedTypedTables(folder, number, self, kind, last_commit.tables)
 
     def _find_unreadable_files(self, source: IncrementalInput, after: ReadPositions) -> Iterator[GrowingFileFinding]:
         """Yield a finding for each file that cannot be read at all.
@@ -640,11 +654,11 @@ class AppendJob(msgspec.Struct, frozen=True):
                     if finding.id == ENCRYPTED or (finding.severity is Severity.ERROR and file.size > HEAD_BYTES):
                         yield GrowingFileFinding(name, file.format.name, finding)
 
-    def _write_rows(
+    def _write_rows_and_hash_inputs(
         self,
         source: IncrementalInput,
-        pieces: list[PlannedRead | GrowingFileFinding],
-        writer: RunFileWriter,
+        planned_reads: list[PlannedRead | GrowingFileFinding],
+        writer: AppendedFileWriter,
         known_inputs: Mapping[str, CommittedInput],
     ) -> dict[str, ContentHashes]:
         """Write the new rows, and return the hashes of each file's bytes up to the position reached.
@@ -653,8 +667,8 @@ class AppendJob(msgspec.Struct, frozen=True):
             RefusedError: bytes of a file that were read earlier have changed.
         """
         hashes, done_bytes = dict[str, ContentHashes](), 0
-        total = sum(one.member.size for one in pieces if isinstance(one, PlannedRead))
-        for piece in pieces:
+        total = sum(one.member.size for one in planned_reads if isinstance(one, PlannedRead))
+        for piece in planned_reads:
             if isinstance(piece, GrowingFileFinding):
                 writer.write_finding(piece.file, piece.format, piece.finding, 0)
                 continue
@@ -666,7 +680,7 @@ class AppendJob(msgspec.Struct, frozen=True):
                 previous = known_inputs.get(piece.member.path)
                 previous = previous if previous is not None and previous.generation == piece.reached.born else None
                 rewritten = log.files[0].format.files.mutable_header
-                hashes[piece.member.path] = hash_prefix(
+                hashes[piece.member.path] = hash_and_verify_prefix(
                     piece.member.path, piece.reached.place.offset, rewritten, previous
                 )
                 _check_not_replaced(log, piece)
@@ -700,7 +714,7 @@ class AppendJob(msgspec.Struct, frozen=True):
         )
 
 
-def _check_has_records(paths: list[str], source: IncrementalInput) -> None:
+def _check_paths_include_log_file(paths: list[str], source: IncrementalInput) -> None:
     """Raise UsageError if every named file is an index or state file beside a log, which never has new records."""
     if any(map(os.path.isdir, paths)):
         return
@@ -761,29 +775,31 @@ def _open_if_present(source: IncrementalInput, name: str, format: str) -> Iterat
         yield log
 
 
-def _drop_removed_files(before: ReadPositions, after: ReadPositions, present: set[str]) -> None:
-    """Remove purged files from `after`: not on disk, while their directory still has other files.
+def _drop_purged_file_positions(
+    old_positions: ReadPositions, new_positions: ReadPositions, present_files: set[str]
+) -> None:
+    """Remove purged files from `new_positions`: not on disk, while their directory still has other files.
 
     A directory without any files may just be unavailable. The last files of a log that was reset also count as removed.
     Files that were not named in this run are left unchanged.
     """
-    folders = set(map(os.path.dirname, present))
-    for name, reached in before.items():
+    folders = set(map(os.path.dirname, present_files))
+    for name, reached in old_positions.items():
         if os.path.lexists(name):
-            after.setdefault(name, reached)
+            new_positions.setdefault(name, reached)
         elif os.path.dirname(name) in folders:
-            after.pop(name, None)
+            new_positions.pop(name, None)
 
 
-def _check_not_moved(
-    source: IncrementalInput, known_inputs: Mapping[str, CommittedInput], after: ReadPositions
+def _check_no_input_was_renamed(
+    source: IncrementalInput, known_inputs: Mapping[str, CommittedInput], new_positions: ReadPositions
 ) -> None:
     """Raise RefusedError if a new file was already read under another path: its records would be appended twice."""
     inputs_by_name = dict[str, list[CommittedInput]]()
     for committed in known_inputs.values():
         if committed.last is not None:
             inputs_by_name.setdefault(os.path.basename(committed.name), []).append(committed)
-    for name, reached in after.items():
+    for name, reached in new_positions.items():
         others = inputs_by_name.get(os.path.basename(name), []) if name not in known_inputs else []
         if not others:
             continue

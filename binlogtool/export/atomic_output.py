@@ -31,7 +31,7 @@ from binlogtool.errors import InputOutputError, RefusedError, UsageError, name_o
 from binlogtool.export.manifest import ProgressCallback, ProgressStep, hash_file
 from binlogtool.export.output_options import RECORD_PARTITIONS
 from binlogtool.limits import MIB
-from binlogtool.rename_without_replacing import rename_without_replacing, sync_path
+from binlogtool.rename_without_replacing import fsync_path, rename_without_replacing
 
 # --- Lock files for temporary outputs ---
 
@@ -64,7 +64,7 @@ def hold_lock_file(stage: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def remove_dead_stages(output: Path) -> list[str]:
+def remove_and_report_abandoned_stages(output: Path) -> list[str]:
     """Remove what killed runs left beside this output; return messages about removed and kept files."""
     messages = []
     names = re.compile(rf"{re.escape(output.name)}\.(tmp|old)-[0-9a-f]{{8}}")
@@ -94,7 +94,7 @@ def _remove_orphaned_locks(output: Path, names: re.Pattern[str], present: set[st
         ):
             continue
         with contextlib.suppress(OSError):
-            if _is_unlocked(stage):
+            if _is_own_lock_file_free(stage):
                 _lock_path(stage).unlink()
                 yield f"{_lock_path(stage)}: removed: left by an interrupted conversion"
 
@@ -118,21 +118,21 @@ def create_work_folder() -> Iterator[Path]:
 def _is_dead(stage: Path) -> bool:
     """Return True if this program made `stage`, for this user and on this machine, and its writer ended."""
     try:
-        return _is_own_file(os.lstat(stage)) and _is_unlocked(stage)
+        return _is_own_file(os.lstat(stage)) and _is_own_lock_file_free(stage)
     except OSError:
         return False
 
 
-def _is_unlocked(stage: Path) -> bool:
-    """Return True if the lock file of `stage` is from this program, user and machine, and is not locked."""
+def _is_own_lock_file_free(temporary_output: Path) -> bool:
+    """Return True if the lock file of `temporary_output` is from this program, user and machine, and is not locked."""
     try:
-        handle = os.open(_lock_path(stage), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        handle = os.open(_lock_path(temporary_output), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return False
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         content = json.loads(os.read(handle, _MAX_LOCK_FILE_BYTES))
-        expected = {"schema": SCHEMA, "stage": stage.name, "host": socket.gethostname()}
+        expected = {"schema": SCHEMA, "stage": temporary_output.name, "host": socket.gethostname()}
         return content == expected and _is_own_file(os.fstat(handle))
     except (OSError, ValueError):
         return False
@@ -181,7 +181,7 @@ def stage_output(output: Path, *, overwrite: bool, inputs: list[Path]) -> Iterat
                 if stage.exists():
                     _sync_tree(stage)
                     _check_replaceable(output, overwrite=overwrite, inputs=inputs)  # it may have been created meanwhile
-                    _publish(stage, output)
+                    _replace_output_by_rename(stage, output)
             finally:
                 discard_stage(stage)
     except FileExistsError as error:
@@ -191,9 +191,9 @@ def stage_output(output: Path, *, overwrite: bool, inputs: list[Path]) -> Iterat
 
 
 @contextlib.contextmanager
-def create_task_folder(stage: Path) -> Iterator[Path]:
+def reserve_temporary_task_folder(temporary_output: Path) -> Iterator[Path]:
     """Provide a directory beside a temporary output, for files of its tasks; it does not exist yet, and is removed."""
-    folder = stage.with_name(f"{stage.name[: -len(_random_suffix())]}{_random_suffix()}")
+    folder = temporary_output.with_name(f"{temporary_output.name[: -len(_random_suffix())]}{_random_suffix()}")
     with hold_lock_file(folder):
         try:
             yield folder
@@ -230,8 +230,8 @@ def stage_log_set(output: str | PathLike[str], suffixes: re.Pattern[str]) -> Ite
                 if stage.exists():
                     _sync_tree(stage)
                     _check_no_set_files(folder, base, suffixes)
-                    _move_files(stage, folder) if folder_exists else rename_without_replacing(stage, folder)
-                    sync_path(folder if folder_exists else folder.parent)
+                    _move_all_files_or_none(stage, folder) if folder_exists else rename_without_replacing(stage, folder)
+                    fsync_path(folder if folder_exists else folder.parent)
             finally:
                 discard_stage(stage)
     except FileExistsError as error:
@@ -241,16 +241,16 @@ def stage_log_set(output: str | PathLike[str], suffixes: re.Pattern[str]) -> Ite
         raise InputOutputError(f"{fspath(output)}: cannot be written: {error.strerror}") from error
 
 
-def remove_leftovers(output: str | PathLike[str], *, is_set: bool) -> list[str]:
+def remove_and_report_leftovers(output: str | PathLike[str], *, is_log_set: bool) -> list[str]:
     """Remove the temporary outputs that killed runs left for this output; return messages about them.
 
-    is_set: `output` is a log set, as for `stage_log_set`.
+    is_log_set: `output` is a log set, as for `stage_log_set`.
     """
     path = Path(output)
-    if not is_set:
-        return remove_dead_stages(path)
+    if not is_log_set:
+        return remove_and_report_abandoned_stages(path)
     folder, base = _split_set_path(output)
-    return remove_dead_stages(folder / base if folder.is_dir() else folder)
+    return remove_and_report_abandoned_stages(folder / base if folder.is_dir() else folder)
 
 
 def _split_set_path(output: str | PathLike[str]) -> tuple[Path, str]:
@@ -274,7 +274,7 @@ def _check_no_set_files(folder: Path, base: str, suffixes: re.Pattern[str]) -> N
             raise RefusedError(f"{path} exists; log files are never replaced; name another output")
 
 
-def _move_files(stage: Path, folder: Path) -> None:
+def _move_all_files_or_none(stage: Path, folder: Path) -> None:
     """Move all files of `stage` into `folder`, or none if one fails."""
     moved: list[Path] = []
     try:
@@ -324,7 +324,7 @@ def _read_table_directories(output: Path) -> set[str]:
         return set()
 
 
-def _publish(stage: Path, output: Path) -> None:
+def _replace_output_by_rename(stage: Path, output: Path) -> None:
     """Rename `stage` to `output`; an existing directory is first renamed aside and restored if the second rename fails.
 
     Raises:
@@ -343,12 +343,12 @@ def _publish(stage: Path, output: Path) -> None:
         stage.replace(output)
     else:
         rename_without_replacing(stage, output)
-    sync_path(output.parent)
+    fsync_path(output.parent)
 
 
 def _sync_tree(stage: Path) -> None:
     for path in [*stage.rglob("*"), stage] if stage.is_dir() else [stage]:
-        sync_path(path)
+        fsync_path(path)
 
 
 def discard_stage(stage: Path) -> None:
@@ -406,7 +406,7 @@ def _upload_files(stage: Path, url: str, on_step: ProgressCallback | None) -> No
         for path in files:
             name = path.relative_to(stage).as_posix()
             with translate_errors(f"{url}/{name}", "written"):
-                for size in _copy_file(path, fs, f"{place}/{name}"):
+                for size in _upload_and_yield_chunk_sizes(path, fs, f"{place}/{name}"):
                     done_bytes += size
                     if on_step is not None:
                         on_step(ProgressStep("uploading", done_bytes, total))
@@ -418,7 +418,7 @@ def _upload_files(stage: Path, url: str, on_step: ProgressCallback | None) -> No
         raise
 
 
-def _copy_file(path: Path, fs: Any, target: str) -> Iterator[int]:
+def _upload_and_yield_chunk_sizes(path: Path, fs: Any, target: str) -> Iterator[int]:
     """Upload one file; yield the sizes of its chunks."""
     if fs.type_name != "s3":
         fs.create_dir(target.rpartition("/")[0], recursive=True)

@@ -24,8 +24,8 @@ from binlogtool.errors import InputOutputError, RefusedError, UsageError
 from binlogtool.export import sql_script_output
 from binlogtool.export.append_new_records import APPEND_TARGETS as APPENDED
 from binlogtool.export.append_new_records import AppendJob
-from binlogtool.export.atomic_output import discard_stage, remove_leftovers, stage_log_set, stage_output
-from binlogtool.export.envelopes.encode_change_messages import message_script_factory
+from binlogtool.export.atomic_output import discard_stage, remove_and_report_leftovers, stage_log_set, stage_output
+from binlogtool.export.envelopes.encode_change_messages import make_change_message_writer_factory
 from binlogtool.export.manifest import (
     FileStamp,
     FindingTally,
@@ -47,7 +47,7 @@ from binlogtool.export.output_options import (
     TypedRowOptions,
     build_typed_options,
     parse_envelope_options,
-    require_extra,
+    require_modules_lifting_memory_limit,
     typed_selection,
 )
 from binlogtool.export.run_tasks import OpenRunner, TaskRunner, open_local_runner
@@ -72,7 +72,7 @@ class ConvertOptions(ReadOptions, frozen=True, kw_only=True):
 
     master, session: the Spark that writes tables of records; None = no Spark, but `jobs` processes (1 = this process).
     manifest: path for the manifest as JSON. lines: encoder of a block as lines of jsonl; compiled_lines: the same for
-    ranges of records. max_binlog_size: maximum bytes of a binary log file. allow_rule_breaks: see `BinlogJob`.
+    ranges of records. max_binlog_size: maximum bytes of a binary log file. allow_rule_breaks: see `BinlogCopyJob`.
     partition_by, compression, csv_safe, target_file_size: see `TableFileOptions`. envelope: see
     `parse_envelope_options`.
     """
@@ -96,7 +96,7 @@ class ConvertOptions(ReadOptions, frozen=True, kw_only=True):
 
     def read_request(self, *, is_script: bool) -> ReadRequest:
         """Return what is read, without files. is_script: whole transactions are needed, not single records."""
-        hints = add_selection_hints(self.selection, self.hints, script=is_script)
+        hints = add_selection_hints(self.selection, self.hints, needs_statements=is_script)
         return ReadRequest((), 1, self.backend, self.limits, self.selection, hints=hints)
 
     def table_options(self, to: str, *, typed: bool = False) -> TableFileOptions:
@@ -106,7 +106,7 @@ class ConvertOptions(ReadOptions, frozen=True, kw_only=True):
         )
 
 
-def split_options(options: Mapping[str, Any]) -> tuple[ConvertOptions, dict[str, Any]]:
+def split_off_common_options(options: Mapping[str, Any]) -> tuple[ConvertOptions, dict[str, Any]]:
     """Split options into the common options of conversions, and the options of one kind of output."""
     common_names = set(ConvertOptions.__struct_fields__)
     kind_options = {name: value for name, value in options.items() if name not in common_names}
@@ -119,7 +119,7 @@ def split_options(options: Mapping[str, Any]) -> tuple[ConvertOptions, dict[str,
 def _check_master(to: str, message_options: EnvelopeOptions | None) -> None:
     if to not in TABLE_TARGETS and message_options is None:
         raise UsageError(f"{to} is written in this process: --master is for {_TASK_TARGETS}")
-    require_extra("--master", "pyspark", "pyarrow", extra="spark")
+    require_modules_lifting_memory_limit("--master", "pyspark", "pyarrow", extra="spark")
 
 
 TABLE_TARGETS = tuple(COMPRESSIONS)
@@ -158,10 +158,10 @@ def convert(
         UsageError, UnknownFormatError, InputOutputError, MissingExtraError, LimitError, KeyboardInterrupt.
         RefusedError: the output exists, an input changed meanwhile, or a transaction to be reversed is incomplete.
     """
-    settings, kind_options = split_options(options)
+    settings, kind_options = split_off_common_options(options)
     selection, master = settings.selection, settings.master
     on_step, overwrite, allow_rule_breaks = settings.on_step, settings.overwrite, settings.allow_rule_breaks
-    typed_options = _typed_options(
+    typed_options = _extract_typed_row_options(
         to, selection, settings.hints, kind_options, parse_envelope_options(settings.envelope)
     )
     message_options, target = _message_options(to, settings.lines, settings.envelope, selection), fspath(output)
@@ -171,7 +171,7 @@ def convert(
         raise UsageError(f"{to} is written by one process: --jobs is for {_TASK_TARGETS}")
     is_typed = to in TABLE_TARGETS and (typed_options or message_options) is not None
     shape = settings.table_options(to, typed=is_typed)
-    wording = _script_wording(to, target, shape, selection, kind_options)
+    wording = _build_script_options(to, target, shape, selection, kind_options)
     request = settings.read_request(is_script=to in SCRIPT_TARGETS or bool(typed_options or message_options))
     inputs = _resolve_inputs(
         path_names := [fspath(p) for p in paths],
@@ -179,10 +179,10 @@ def convert(
         settings.format,
         selection,
         typed_options,
-        breaks=allow_rule_breaks,
+        allow_rule_breaks=allow_rule_breaks,
     )
     _refuse_existing_manifest(settings.manifest, overwrite=overwrite)
-    leftovers = [] if is_url(target) else remove_leftovers(output, is_set=to in LOG_TARGETS)
+    leftovers = [] if is_url(target) else remove_and_report_leftovers(output, is_log_set=to in LOG_TARGETS)
     if to in LOG_TARGETS:
         manifest = _write_log_set(settings, request, path_names, output, inputs)
         return _save_manifest(
@@ -194,7 +194,7 @@ def convert(
         work = partial(job.write, settings.format)
     else:
         work = _make_table_job(settings, request, shape, open_spark_runner, typed_options, message_options)
-    work = _with_name_checks(work, to, settings, typed_options) if to not in SCRIPT_TARGETS else work
+    work = _wrap_with_unknown_name_checks(work, to, settings, typed_options) if to not in SCRIPT_TARGETS else work
     with discard_sidecars_unless_complete(wording.sidecar_files) as keep_sidecars:
         manifest = _write_and_publish(work, target, inputs, overwrite=overwrite, live=selection.live, on_step=on_step)
         keep_sidecars(manifest.complete)
@@ -223,10 +223,10 @@ def append(
         raise UsageError(
             f"--append writes one file per run; it cannot be combined with --{refused[0].replace('_', '-')}"
         )
-    settings, kind_options = split_options(options)
-    typed_options = _typed_options(to, settings.selection, settings.hints, kind_options, None)
+    settings, kind_options = split_off_common_options(options)
+    typed_options = _extract_typed_row_options(to, settings.selection, settings.hints, kind_options, None)
     shape = settings.table_options(to, typed=to != "jsonl")
-    _refuse_options(to, fspath(output), shape, sql_script_output.ScriptRequest(**kind_options))
+    _refuse_inapplicable_options(to, fspath(output), shape, sql_script_output.ScriptRequest(**kind_options))
     message_options = _message_options(to, settings.lines, settings.envelope, settings.selection)
     if message_options is not None and to != "jsonl":
         raise UsageError("--append writes change messages as jsonl only")
@@ -238,7 +238,7 @@ def append(
         shape, settings.read_request(is_script=bool(typed_options or message_options)), settings.lines,
         settings.compiled_lines, settings.on_step, final, typed_options, message_options,
     )  # fmt: skip
-    manifest = job.run([fspath(path) for path in paths], settings.format, output)
+    manifest = job.append_new_records([fspath(path) for path in paths], settings.format, output)
     return _save_manifest(manifest, [], settings.manifest, overwrite=False)
 
 
@@ -252,12 +252,12 @@ def _write_log_set(
     inputs: list[ManifestInput],
 ) -> Manifest:  # fmt: skip
     """Write binary log files with a common base name."""
-    from binlogtool.export.copy_to_mariadb_binlog import BinlogJob
+    from binlogtool.export.copy_to_mariadb_binlog import BinlogCopyJob
 
-    job = BinlogJob(request, settings.max_binlog_size, settings.allow_rule_breaks)
+    job = BinlogCopyJob(request, settings.max_binlog_size, settings.allow_rule_breaks)
     with stage_log_set(output, _LOG_SET_SUFFIX) as (stage, base):
-        write = partial(job.write, inputs, paths, settings.format, stage, base)
-        return _run_job(write, inputs, stage, live=request.selection.live)
+        write = partial(job.copy_and_verify_log, inputs, paths, settings.format, stage, base)
+        return _run_job_and_complete_manifest(write, inputs, stage, live=request.selection.live)
 
 
 def _make_table_job(
@@ -265,9 +265,9 @@ def _make_table_job(
     typed_options: TypedRowOptions | None, message_options: EnvelopeOptions | None,
 ) -> _WriteJob:  # fmt: skip
     """Return the job that writes tables: on Spark if a master or session is given."""
-    from binlogtool.export.last_row_per_key import make_current_rows
+    from binlogtool.export.last_row_per_key import create_current_row_kind
     from binlogtool.export.write_record_tables import make_record_rows
-    from binlogtool.export.write_typed_tables import RowTableJob, make_typed_rows
+    from binlogtool.export.write_typed_tables import RowTableJob, create_typed_row_kind
 
     if settings.master is None and settings.session is None:
         open_runner: OpenRunner = partial(open_local_runner, jobs=settings.jobs)
@@ -296,7 +296,7 @@ def _make_table_job(
         if typed_options is None:
             records = make_record_rows(request, shape, inputs)
             return RowTableJob(request, *arguments, kind=records).write(inputs, stage)
-        make_kind = make_current_rows if typed_options.merge else make_typed_rows
+        make_kind = create_current_row_kind if typed_options.merge else create_typed_row_kind
         kind = make_kind(typed_options, [(i.path, i.format) for i in inputs])
         row_request = replace(request, selection=typed_selection(request.selection))
         return RowTableJob(row_request, *arguments, kind=kind).write(inputs, stage)
@@ -309,7 +309,7 @@ def _uses_tasks(settings: ConvertOptions) -> bool:
     return settings.jobs > 1 or settings.master is not None or settings.session is not None
 
 
-def _with_name_checks(
+def _wrap_with_unknown_name_checks(
     write_job: _WriteJob, to: str, settings: ConvertOptions, typed: TypedRowOptions | None
 ) -> _WriteJob:
     """Wrap a job so that it raises UsageError for unknown columns or names if it read everything and selected nothing.
@@ -322,7 +322,7 @@ def _with_name_checks(
         is_lines_by_tasks = to == "jsonl" and _uses_tasks(settings)
         has_links = not (SET_LINK_IDS - {"gap-in-sequence"}).isdisjoint(manifest.finding_counts)
         if (to in TABLE_TARGETS or is_lines_by_tasks) and not has_links:
-            manifest = _add_broken_links(manifest, inputs, settings)
+            manifest = _add_broken_link_findings(manifest, inputs, settings)
         all_read = manifest.complete and not manifest.finding_counts and not any(one.trouble for one in manifest.inputs)
         if all_read and not manifest.rows:
             paths, selection = [one.path for one in inputs], settings.selection
@@ -335,7 +335,7 @@ def _with_name_checks(
     return write_and_check
 
 
-def _add_broken_links(manifest: Manifest, inputs: list[ManifestInput], settings: ConvertOptions) -> Manifest:
+def _add_broken_link_findings(manifest: Manifest, inputs: list[ManifestInput], settings: ConvertOptions) -> Manifest:
     """Add where the files of a log do not follow each other, which tasks that read one file each do not see."""
     paths = [one.path for one in inputs if not (one.trouble or is_url(one.path))]
     if len(paths) < 2:
@@ -353,22 +353,22 @@ def _add_broken_links(manifest: Manifest, inputs: list[ManifestInput], settings:
     )
 
 
-def _typed_options(
+def _extract_typed_row_options(
     to: str,
     selection: Selection,
     hints: Hints | None,
-    options: dict[str, Any],
-    messages: EnvelopeOptions | None,
+    kind_options: dict[str, Any],
+    envelope_options: EnvelopeOptions | None,
 ) -> TypedRowOptions | None:
     """Return the options of typed rows; None = records are written.
 
     Typed rows are written if tables are selected, unless a record level is given; for messages, if a single table is
-    selected or with --per-table. Removes per_table and image from `options`.
+    selected or with --per-table. Removes per_table and image from `kind_options`.
     """
-    per_table, image = bool(options.pop("per_table", False)), options.pop("image", None)
-    if options.pop("merge", False):
-        return _build_current_row_options(to, selection, image, messages, per_table=per_table)
-    if messages is not None and to in TABLE_TARGETS:
+    per_table, image = bool(kind_options.pop("per_table", False)), kind_options.pop("image", None)
+    if kind_options.pop("merge", False):
+        return _build_merge_options(to, selection, image, envelope_options, per_table=per_table)
+    if envelope_options is not None and to in TABLE_TARGETS:
         return _message_table_options(selection, image, per_table=per_table)
     if not per_table and image is None and (to not in TABLE_TARGETS or not selection.objects):
         return None
@@ -386,14 +386,14 @@ def _typed_options(
     return build_typed_options(selection, image, per_table=per_table)
 
 
-def _build_current_row_options(
-    to: str, selection: Selection, image: str | None, messages: EnvelopeOptions | None, *, per_table: bool
+def _build_merge_options(
+    to: str, selection: Selection, image: str | None, envelope_options: EnvelopeOptions | None, *, per_table: bool
 ) -> TypedRowOptions:
     """Return the options for the current rows of tables: of one if a single one is selected, otherwise per table."""
     if to not in TABLE_TARGETS:
         raise UsageError(f"--merge is for tables ({', '.join(TABLE_TARGETS)}), not for {to}")
     refused = {
-        "--image": image not in (None, "after"), "--envelope": messages is not None,
+        "--image": image not in (None, "after"), "--envelope": envelope_options is not None,
         "--where": selection.where is not None, "--skip": bool(selection.skip),
         "--limit": selection.limit is not None, "--type": bool(selection.types),
     }  # fmt: skip
@@ -424,10 +424,10 @@ def _write_and_publish(
         from binlogtool.export.atomic_output import stage_upload
 
         with stage_upload(path, overwrite=overwrite, on_step=on_step) as stage:
-            return _run_job(lambda: write_job(inputs, stage), inputs, stage, live=live)
+            return _run_job_and_complete_manifest(lambda: write_job(inputs, stage), inputs, stage, live=live)
     output = Path(path)
     with stage_output(output, overwrite=overwrite, inputs=[Path(i.path) for i in inputs]) as stage:
-        manifest = _run_job(lambda: write_job(inputs, stage), inputs, stage, live=live)
+        manifest = _run_job_and_complete_manifest(lambda: write_job(inputs, stage), inputs, stage, live=live)
         final_names = {stage.name: output.name}
     return replace(manifest, outputs=tuple(replace(o, path=final_names.get(o.path, o.path)) for o in manifest.outputs))
 
@@ -443,7 +443,9 @@ def _save_manifest(
     return result
 
 
-def _run_job(write_job: Callable[[], Manifest], inputs: list[ManifestInput], stage: Path, *, live: bool) -> Manifest:
+def _run_job_and_complete_manifest(
+    write_job: Callable[[], Manifest], inputs: list[ManifestInput], stage: Path, *, live: bool
+) -> Manifest:
     """Run the job; return the manifest, completed with the hashes that the job did not compute.
 
     Raises:
@@ -504,7 +506,9 @@ def _stamp_if_readable(path: str) -> FileStamp | None:
         return None
 
 
-def _refuse_options(to: str, output: str, shape: TableFileOptions, request: sql_script_output.ScriptRequest) -> None:
+def _refuse_inapplicable_options(
+    to: str, output: str, shape: TableFileOptions, script_request: sql_script_output.ScriptRequest
+) -> None:
     """Raise UsageError for an option that does not apply to the output form."""
     if to not in TARGETS:
         raise UsageError(f"cannot convert to {to!r}; choose one of {', '.join(TARGETS)}")
@@ -515,8 +519,10 @@ def _refuse_options(to: str, output: str, shape: TableFileOptions, request: sql_
         raise UsageError(f"--{option} is for tables ({', '.join(TABLE_TARGETS)}), not for {to}")
     if is_url(output) and to not in TABLE_TARGETS:
         raise UsageError(f"{output}: {to} can only be written to the local disk; copy it from there")
-    if to not in SCRIPT_TARGETS and request.used_option is not None:
-        raise UsageError(f"{request.used_option} is for scripts ({', '.join(SCRIPT_TARGETS)}), not for {to}")
+    if to not in SCRIPT_TARGETS and script_request.first_non_default_option is not None:
+        raise UsageError(
+            f"{script_request.first_non_default_option} is for scripts ({', '.join(SCRIPT_TARGETS)}), not for {to}"
+        )
 
 
 def _message_options(
@@ -531,34 +537,42 @@ def _message_options(
     if options is not None:
         if to not in ("jsonl", *TABLE_TARGETS):
             raise UsageError(f"--envelope is for jsonl and tables ({', '.join(TABLE_TARGETS)}), not for {to}")
-        message_script_factory(options, selection)
+        make_change_message_writer_factory(options, selection)
     elif to in TARGETS and (to == "jsonl") != (lines is not None):
         raise UsageError(f"converting to {to} {'takes no' if lines else 'needs a'} function that makes lines")
     return options
 
 
-def _script_wording(
+def _build_script_options(
     to: str, output: str, shape: TableFileOptions, selection: Selection, script_options: Mapping[str, Any]
 ) -> ScriptOptions:
     """Return the form of a script, whose sidecar files go beside the output. Refuse options of other output forms."""
     request = sql_script_output.ScriptRequest(**script_options)
-    _refuse_options(to, output, shape, request)
+    _refuse_inapplicable_options(to, output, shape, request)
     if to == "sql" and not request.load_files:
         request = replace(request, load_files=f"{output}.load")
-    return sql_script_output.build_wording(to, selection, request)
+    return sql_script_output.build_script_options(to, selection, request)
 
 
 def _resolve_inputs(
-    paths: list[str], to: str, format: str, selection: Selection, typed: TypedRowOptions | None, *, breaks: bool
+    paths: list[str],
+    to: str,
+    format: str,
+    selection: Selection,
+    typed_options: TypedRowOptions | None,
+    *,
+    allow_rule_breaks: bool,
 ) -> list[ManifestInput]:
-    if breaks and to not in LOG_TARGETS:
+    if allow_rule_breaks and to not in LOG_TARGETS:
         raise UsageError(f"--allow-rule-breaks is for {', '.join(LOG_TARGETS)}, not for {to}")
     if to in LOG_TARGETS:
-        from binlogtool.export.copy_to_mariadb_binlog import check_log_selection, order_log_files
+        from binlogtool.export.copy_to_mariadb_binlog import check_selects_whole_transactions, order_log_files
 
-        check_log_selection(selection)
+        check_selects_whole_transactions(selection)
         return order_log_files(find_inputs(paths, format))
-    return find_inputs(paths, format, lenient=to in TABLE_TARGETS and typed is None and selection.on_damage != "stop")
+    return find_inputs(
+        paths, format, lenient=to in TABLE_TARGETS and typed_options is None and selection.on_damage != "stop"
+    )
 
 
 def _refuse_existing_manifest(manifest: str | PathLike[str] | None, *, overwrite: bool) -> None:

@@ -37,8 +37,8 @@ from binlogtool.formats.binlog_events.write_mariadb_binlog import (
     BinlogWriter,
     GtidContinuity,
     TransactionDigest,
-    parse_gtid,
-    record_gtid,
+    parse_mariadb_gtid,
+    record_newest_gtid,
 )
 from binlogtool.verification.verify_logs import LogVerifyOptions, verify_paths
 
@@ -49,7 +49,7 @@ _EVENT_FILTERS = ("types", "objects", "exclude_objects")
 _MAX_LISTED_GTIDS = 1000
 
 
-class BinlogJob(msgspec.Struct):
+class BinlogCopyJob(msgspec.Struct):
     """Job that converts a log to a new binary log.
 
     limit: bytes of a file (see `BinlogWriter`); None = the servers' default.
@@ -69,7 +69,9 @@ class BinlogJob(msgspec.Struct):
         if self.request.hints is not None:
             self.request = self.request.with_hints(level=None, redo=None, objects=False)
 
-    def write(self, inputs: list[ManifestInput], paths: list[str], format: str, folder: Path, base: str) -> Manifest:
+    def copy_and_verify_log(
+        self, inputs: list[ManifestInput], paths: list[str], format: str, folder: Path, base_name: str
+    ) -> Manifest:
         """Write the files into `folder`, read them back and compare.
 
         Raises:
@@ -80,9 +82,9 @@ class BinlogJob(msgspec.Struct):
         if stop:
             self._verify_inputs(paths, format)
         if stop and self.finding_tally.errors:
-            return self._build_manifest(inputs, BinlogWriter(folder, base), ())
+            return self._build_manifest(inputs, BinlogWriter(folder, base_name), ())
         folder.mkdir()
-        writer = BinlogWriter(folder, base, self.limit or DEFAULT_MAX_FILE_SIZE)
+        writer = BinlogWriter(folder, base_name, self.limit or DEFAULT_MAX_FILE_SIZE)
         try:
             self._copy_transactions(inputs, format, writer, stop)
         except BaseException:
@@ -91,17 +93,19 @@ class BinlogJob(msgspec.Struct):
         if stop and self.finding_tally.errors:
             writer.abandon()
             return self._build_manifest(inputs, writer, ())
-        writer.close()
-        return self._build_manifest(inputs, writer, tuple(self._read_back(writer)))
+        writer.complete_and_write_index()
+        return self._build_manifest(inputs, writer, tuple(self._compare_read_back_transactions(writer)))
 
     # -- input and output ----------------------------------------------------------------------------------------------
 
     def _verify_inputs(self, paths: list[str], format: str) -> None:
         """Verify the input log, and record its findings, before anything is copied."""
-        for path, finding_ in self._verify_log(paths, self.request.read_options(format)):
+        for path, finding_ in self._iter_verify_findings(paths, self.request.read_options(format)):
             self._record_finding(path, finding_)
 
-    def _verify_log(self, paths: Sequence[str | Path], read_options: ReadOptions) -> Iterator[tuple[str, Finding]]:
+    def _iter_verify_findings(
+        self, paths: Sequence[str | Path], read_options: ReadOptions
+    ) -> Iterator[tuple[str, Finding]]:
         """Run `verify`, and yield each finding with the file or directory that it is about."""
         options = LogVerifyOptions.from_read_options(
             read_options, depth="set", live=self.request.selection.live, expect_closed=False
@@ -132,10 +136,10 @@ class BinlogJob(msgspec.Struct):
                 if stop and self.finding_tally.errors:
                     return
             if not self.finding_tally.errors:
-                unmatched = log.find_unmatched(self.request.selection, 0)
-                unmatched.require_transactions()
+                unmatched = log.find_unmatched_names(self.request.selection, 0)
+                unmatched.refuse_unmatched_gtids()
                 if not self.written_groups.total():
-                    unmatched.require_none()
+                    unmatched.refuse_missing_names()
 
     def _process_part(self, source_part: SelectedEventGroup, writer: BinlogWriter) -> None:
         part = source_part.part
@@ -143,16 +147,16 @@ class BinlogJob(msgspec.Struct):
             self._record_incomplete_transaction(source_part.file, part)
         elif isinstance(part, PriorGtids):
             was_unknown = self.continuity.state is None
-            for finding_ in self.continuity.check_state(part):
+            for finding_ in self.continuity.compare_with_prior_gtids(part):
                 self._record_finding(source_part.file, finding_)
             if was_unknown and self.continuity.state is not None:
                 writer.state = dict(self.continuity.state)
         else:
-            self.continuity.add_transaction(part)
+            self.continuity.record_read_transaction(part)
             if source_part.selected:
                 self._write_transaction(source_part.file, part, writer)
             else:
-                self._skip_transaction(part, writer)
+                self._count_excluded_transaction(part, writer)
 
     def _record_incomplete_transaction(self, file: str, finding_: Finding) -> None:
         """Record an incomplete transaction, with its GTID if it is known."""
@@ -165,7 +169,7 @@ class BinlogJob(msgspec.Struct):
 
     def _write_transaction(self, file: str, bundle: PortableEventGroup, writer: BinlogWriter) -> None:
         try:
-            writer.add(bundle)
+            writer.write_transaction(bundle)
         except MalformedError as error:
             text = f"{bundle.type}: {error.args[0]}"
             self._record_finding(
@@ -173,18 +177,18 @@ class BinlogJob(msgspec.Struct):
             )
             return
         before = self.group_digest.bundles
-        self.group_digest.add(bundle)
+        self.group_digest.add_transaction(bundle)
         self.written_groups[file] += self.group_digest.bundles - before
 
-    def _skip_transaction(self, bundle: PortableEventGroup, writer: BinlogWriter) -> None:
+    def _count_excluded_transaction(self, event_group: PortableEventGroup, writer: BinlogWriter) -> None:
         """Count an unselected transaction; before the first selected one, also add it to the writer's GTID state."""
         self.excluded_groups += 1
-        if bundle.txn is not None and not self.group_digest.bundles:
-            record_gtid(writer.state, *parse_gtid(bundle.txn))
+        if event_group.txn is not None and not self.group_digest.bundles:
+            record_newest_gtid(writer.state, *parse_mariadb_gtid(event_group.txn))
 
     # -- the proof -----------------------------------------------------------------------------------------------------
 
-    def _read_back(self, writer: BinlogWriter) -> Iterator[ManifestCheck]:
+    def _compare_read_back_transactions(self, writer: BinlogWriter) -> Iterator[ManifestCheck]:
         """Read the new files back, and yield the checks that they passed.
 
         Raises:
@@ -197,7 +201,7 @@ class BinlogJob(msgspec.Struct):
                 if isinstance(content, Finding):
                     raise InputOutputError(f"{part.file}: read back: {content.message}")
                 if isinstance(content, PortableEventGroup):
-                    digest_back.add(content)
+                    digest_back.add_transaction(content)
         if digest_back != self.group_digest:
             text = f"{digest_back.bundles:,} groups of {digest_back.events:,} events"
             raise InputOutputError(
@@ -218,7 +222,7 @@ class BinlogJob(msgspec.Struct):
         """Verify the new log like any other log; copied faults of the old log are reported again."""
         counts = Counter[Severity]()
         options = replace(self.request.read_options("mysql-binlog"), hints=None)
-        for path, finding_ in self._verify_log([writer.folder], options):
+        for path, finding_ in self._iter_verify_findings([writer.folder], options):
             counts[finding_.severity] += 1
             if finding_.severity is not Severity.NOTE:
                 is_rule_break = finding_.severity is Severity.ERROR and not self.allow_rule_breaks
@@ -232,7 +236,7 @@ class BinlogJob(msgspec.Struct):
         ranges = self.group_digest.list_gtids()
         details = {
             "gtids": ranges[:_MAX_LISTED_GTIDS],
-            "gtids_left_out": self.continuity.list_lost()[:_MAX_LISTED_GTIDS],
+            "gtids_left_out": self.continuity.list_lost_transactions()[:_MAX_LISTED_GTIDS],
             "server_version": writer.server_version,
             "changed": CHANGED_FIELDS,
         }
@@ -248,7 +252,7 @@ class BinlogJob(msgspec.Struct):
         )
 
 
-def check_log_selection(selection: Selection) -> None:
+def check_selects_whole_transactions(selection: Selection) -> None:
     """Check that a selection selects whole transactions, as a log requires.
 
     Raises:

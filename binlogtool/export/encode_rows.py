@@ -12,7 +12,7 @@ import pyarrow as pa
 from binlogtool.errors import unknown_name_error
 from binlogtool.export.table_files import CsvTableFile, JsonTableFile, convert_to_texts
 from binlogtool.export.typed_columns import METADATA_COLUMNS, TRAILING_COLUMNS
-from binlogtool.format_api.encode_json import PARTIAL_UPDATE, describe_json_changes
+from binlogtool.format_api.encode_json import PARTIAL_UPDATE, format_partial_json_update
 
 _SHOWN_METADATA = ("op", "time")
 """Columns about a change that are shown in addition to those of the table."""
@@ -57,23 +57,25 @@ def select_used_details(batch: pa.RecordBatch, names: Sequence[str]) -> list[str
     return [name for name in names if name in batch.schema.names and batch[name].null_count < len(batch)]
 
 
-def _to_cell(column: str, text: str) -> str:
+def _render_partial_json_update(column_name: str, text: str) -> str:
     """Return the text of a value for people: the partial update of a JSON column as MySQL's functions."""
     if not text.startswith(_PARTIAL_UPDATE_START):
         return text
     try:
-        return describe_json_changes(column, msgspec.json.decode(text)) or text
+        return format_partial_json_update(column_name, msgspec.json.decode(text)) or text
     except (msgspec.DecodeError, RecursionError):  # a text that only begins like one
         return text
 
 
-def _to_cells(name: str, column: pa.ChunkedArray) -> list[str | None]:
+def _column_to_display_texts(column_name: str, column: pa.ChunkedArray) -> list[str | None]:
     """Return the values of a column as texts for people; None = NULL."""
     if pa.types.is_binary(column.type):
         return [None if value is None else f"x'{value.hex()}'" for value in column.to_pylist()]
     if pa.types.is_float32(column.type):  # a Python float would show digits that the value does not have
         column = column.cast(pa.string())
-    return [None if value is None else _to_cell(name, str(value)) for value in column.to_pylist()]
+    return [
+        None if value is None else _render_partial_json_update(column_name, str(value)) for value in column.to_pylist()
+    ]
 
 
 def _decode_unfit(text: str | None) -> dict[str, Any]:
@@ -87,9 +89,9 @@ def to_text_rows(batch: pa.RecordBatch, columns: Sequence[str], image: str) -> l
     A value that its column cannot hold, such as 0000-00-00, is shown as the log has it.
     """
     chosen = pa.Table.from_batches([batch]).select(list(columns))
-    texts = convert_to_texts(chosen, nested=True)
+    texts = convert_to_texts(chosen, converts_nested=True)
     cells = [
-        _to_cells(name, raw if pa.types.is_binary(raw.type) else text)
+        _column_to_display_texts(name, raw if pa.types.is_binary(raw.type) else text)
         for name, raw, text in zip(columns, chosen.columns, texts.columns, strict=True)
     ]
     rows = [list(row) for row in zip(*cells, strict=True)]

@@ -39,7 +39,7 @@ from binlogtool.core.open_log import (
     LogReader,
     ResumePoint,
     ResumePointFinder,
-    compute_carried_state,
+    compute_state_for_next_file,
     divide_range,
     open_log,
 )
@@ -56,7 +56,7 @@ from binlogtool.export.manifest import (
 )
 from binlogtool.findings import ENCRYPTED, Finding, Severity, make_finding
 from binlogtool.limits import KIB, MIB
-from binlogtool.rename_without_replacing import sync_path
+from binlogtool.rename_without_replacing import fsync_path
 
 # --- Read position of a growing file ---
 
@@ -127,23 +127,24 @@ class ReadPosition(msgspec.Struct, frozen=True):
         return cls(place, values["format"], values["done"], values["mark"], values["born"])
 
 
-def advance_position(
-    log: LogReader, position: ReadPosition, end: int, max_bytes: int | None, *, closed: bool
+def find_next_read_position(
+    log: LogReader, position: ReadPosition, readable_end: int, max_bytes: int | None, *, is_file_closed: bool
 ) -> ReadPosition | None:
-    """Return the position up to which the file of a log can be read, at most `end`; None = unchanged.
+    """Return the position up to which the file of a log can be read, at most `readable_end`; None = unchanged.
 
-    max_bytes: maximum bytes, but at least up to the next possible point. closed: the file will not grow beyond `end`.
+    max_bytes: maximum bytes, but at least up to the next possible point. is_file_closed: the file will not grow beyond
+    `readable_end`.
     """
     offset = position.place.offset
-    if closed and (max_bytes is None or end - offset <= max_bytes):
-        return _finish_file(log, position, end)
-    place = _find_furthest_point(log, position.begin, end, max_bytes)
-    if has_end_mark(log, position.place if place is None else place, end):
-        return _finish_file(log, position, end)
+    if is_file_closed and (max_bytes is None or readable_end - offset <= max_bytes):
+        return _finish_file(log, position, readable_end)
+    place = _find_furthest_point(log, position.begin, readable_end, max_bytes)
+    if has_end_mark(log, position.place if place is None else place, readable_end):
+        return _finish_file(log, position, readable_end)
     if place is not None:
         return replace(position, place=place, mark=file_mark(log, place.offset) if place.record else "")
-    if closed:
-        return _finish_file(log, position, end)
+    if is_file_closed:
+        return _finish_file(log, position, readable_end)
     return position if position.born and not offset else None
 
 
@@ -157,7 +158,7 @@ def has_end_mark(log: LogReader, place: ResumePoint, end: int) -> bool:
 
 
 def _finish_file(log: LogReader, position: ReadPosition, end: int) -> ReadPosition:
-    carried = compute_carried_state(log.make_scan(log.files[0]), FilePart(position.begin, end))
+    carried = compute_state_for_next_file(log.make_scan(log.files[0]), FilePart(position.begin, end))
     return extend_position(
         log,
         replace(position, place=replace(_FILE_START, offset=position.place.offset, carried=carried), done=True),
@@ -201,17 +202,17 @@ def _resume_points(log: LogReader, begin: ResumePoint | None, end: int, piece: i
     offset = 0 if begin is None else begin.offset
     return (
         place
-        for place in ResumePointFinder(bounded_scan, piece, begin, skips_damage=True).find_all()
+        for place in ResumePointFinder(bounded_scan, piece, begin, skips_damage=True).iter_resume_points()
         if place.offset > offset
     )
 
 
 def file_mark(log: LogReader, offset: int) -> str:
     """Return a hash that distinguishes the log's file from another file with the same name (`core.open_file`)."""
-    return open_file_module.hash_file_identity(log.files[0], offset)
+    return open_file_module.hash_head_and_bytes_before(log.files[0], offset)
 
 
-def is_other_file(position: ReadPosition, log: LogReader) -> bool:
+def is_file_replaced(position: ReadPosition, log: LogReader) -> bool:
     """Return True if the log's file is another file than the one that was read earlier."""
     offset = position.place.offset
     return (log.files[0].size or 0) < offset or (position.mark != "" and file_mark(log, offset) != position.mark)
@@ -228,14 +229,14 @@ def log_key(name: str) -> str:
     return os.path.join(dirname(name), _NUMBER.sub("#", basename(name)))
 
 
-def carried_log_key(name: str) -> str:
+def carried_state_group_key(name: str) -> str:
     """Return the group key of files that share carried state, for example snapshots and logs of one data directory."""
     stem, extension = os.path.splitext(key := log_key(name))
     return key if "#" in extension else stem
 
 
 def carried_order(name: str) -> tuple[list[int], str]:
-    """Return the sort key among files with one `carried_log_key`; equal numbers are sorted by extension."""
+    """Return the sort key among files with one `carried_state_group_key`; equal numbers are sorted by extension."""
     return sequence_numbers(name), os.path.splitext(name)[1]
 
 
@@ -244,23 +245,27 @@ def sequence_numbers(name: str) -> list[int]:
     return [int(text) for text in _NUMBER.findall(basename(name))]
 
 
-def has_records_before(log: LogReader, end: int) -> bool:
-    """Return True if the file has a record before offset `end`, followed by a point where no transaction is open."""
+def has_complete_record_before(log: LogReader, end_offset: int) -> bool:
+    """Return True if the file has a record before offset `end_offset`, followed by a point where no transaction is
+    open.
+    """
     if has_split_points(log):
-        return has_resume_point(log, end)
-    blocks = log.blocks(Selection(limit=1), decode="frame", part=FilePart(None, end))
+        return has_resume_point(log, end_offset)
+    blocks = log.blocks(Selection(limit=1), decode="frame", part=FilePart(None, end_offset))
     return any(isinstance(one, RecordBlock) for one in blocks)
 
 
-def is_closed(member: TaskFile, members: Iterable[TaskFile], open_file: Callable[[TaskFile], LogReader]) -> bool:
+def has_later_written_file(
+    task_file: TaskFile, existing_files: Iterable[TaskFile], open_file: Callable[[TaskFile], LogReader]
+) -> bool:
     """Return True if a later file of the same log was written to.
 
     Args:
-        members: all existing files.
+        existing_files: all existing files.
         open_file: function that opens one of them.
     """
-    log, number = log_key(member.path), sequence_numbers(member.path)
-    later_members = [one for one in members if log_key(one.path) == log and sequence_numbers(one.path) > number]
+    log, number = log_key(task_file.path), sequence_numbers(task_file.path)
+    later_members = [one for one in existing_files if log_key(one.path) == log and sequence_numbers(one.path) > number]
     return any(
         _has_records(one, open_file)
         for one in sorted(later_members, key=lambda one: sequence_numbers(one.path), reverse=True)
@@ -270,7 +275,7 @@ def is_closed(member: TaskFile, members: Iterable[TaskFile], open_file: Callable
 def _has_records(member: TaskFile, open_file: Callable[[TaskFile], LogReader]) -> bool:
     try:
         with open_file(member) as log:
-            return has_records_before(log, log.files[0].size or 0)
+            return has_complete_record_before(log, log.files[0].size or 0)
     except BinlogtoolError:
         return False
 
@@ -335,10 +340,10 @@ class IncrementalInput:
 
     # -- positions ---------------------------------------------------------------------------------------------------
 
-    def freeze(self) -> None:
+    def ignore_later_growth(self) -> None:
         """Ignore files and bytes that appear after this call."""
         self._frozen_sizes = None
-        self._frozen_sizes = {name: self._file_size(name) for log in self._list_logs() for name, _ in log}
+        self._frozen_sizes = {name: self._file_size(name) for log in self._group_files_by_log() for name, _ in log}
 
     def _file_size(self, name: str) -> int:
         try:
@@ -346,7 +351,7 @@ class IncrementalInput:
         except BinlogtoolError:
             return 0
 
-    def advance(self, positions: ReadPositions, budget: ReadBudget) -> None:
+    def advance_positions_in_place(self, positions: ReadPositions, budget: ReadBudget) -> None:
         """Move the position of each file as far as it can be read now; drop files that their server removed.
 
         With a budget, the oldest files of a log come first, and logs take turns. The bytes up to the next point without
@@ -358,7 +363,7 @@ class IncrementalInput:
         before: dict[str, list[str]] = {}
         for name in positions:
             before.setdefault(log_key(name), []).append(name)
-        logs = list(self._list_logs())
+        logs = list(self._group_files_by_log())
         first_log = self._next_log % len(logs) if logs else 0
         for number, log in enumerate([*logs[first_log:], *logs[:first_log]], first_log + 1):
             _drop_purged(log, positions, before.get(log_key(log[0][0]), ()))
@@ -370,9 +375,9 @@ class IncrementalInput:
 
     def list_files(self) -> Iterator[tuple[str, str]]:
         """Yield (name, format name) of all files that exist and are not empty."""
-        return ((name, format_) for log in self._list_logs() for name, format_ in log if self._file_size(name))
+        return ((name, format_) for log in self._group_files_by_log() for name, format_ in log if self._file_size(name))
 
-    def _list_logs(self) -> Iterator[LogFiles]:
+    def _group_files_by_log(self) -> Iterator[LogFiles]:
         """Yield groups of files that a server writes one after another; their names differ only in numbers."""
         logs: dict[str, dict[str, str]] = {}
         for path in self.paths:
@@ -391,13 +396,13 @@ class IncrementalInput:
 
     def _advance_log(self, log: LogFiles, positions: ReadPositions, budget: ReadBudget) -> None:
         """Advance the files of one log, the oldest first; with news, drop the state of those with a successor."""
-        last = len(log) if self.final else self._find_last_written(log, positions)
+        last = len(log) if self.final else self._find_last_written_index(log, positions)
         succeeded = [one for (one, _), (successor, _) in pairwise(log) if one in positions and successor in positions]
         has_news = False
         for number, (name, format_) in enumerate(log):
             if budget.is_spent:
                 break
-            before, earlier = positions.get(name), self._carried_state(name, positions)
+            before, earlier = positions.get(name), self._find_carried_state_json(name, positions)
             reached = self._next_position(
                 name, before or ReadPosition(format=format_), number < last, budget.bytes, earlier
             )
@@ -408,7 +413,7 @@ class IncrementalInput:
         if has_news:
             positions.update({name: positions[name].without_definitions() for name in succeeded})
 
-    def _find_last_written(self, log: LogFiles, positions: ReadPositions) -> int:
+    def _find_last_written_index(self, log: LogFiles, positions: ReadPositions) -> int:
         """Return the index of the last file that was written to.
 
         Files before it are complete, and so are their parts in this file (MariaDB's .ibb files).
@@ -421,19 +426,19 @@ class IncrementalInput:
             return True
         try:
             with self.open_file(name, format) as log:
-                return has_records_before(log, self._visible_end(name, log))
+                return has_complete_record_before(log, self._visible_end(name, log))
         except BinlogtoolError:
             return False
 
     @staticmethod
-    def _carried_state(name: str, positions: Mapping[str, ReadPosition]) -> str | None:
+    def _find_carried_state_json(name: str, positions: Mapping[str, ReadPosition]) -> str | None:
         """Return the state after the finished files that is needed to read a later file of the log, as
         `Hints.earlier`.
         """
-        log, number = carried_log_key(name), carried_order(name)
+        log, number = carried_state_group_key(name), carried_order(name)
         last_by_kind: dict[str, str] = {}
         for one in sorted(positions, key=carried_order):
-            if carried_log_key(one) == log and carried_order(one) < number:
+            if carried_state_group_key(one) == log and carried_order(one) < number:
                 last_by_kind[log_key(one)] = one
         carrying = [one for one in last_by_kind.values() if positions[one].done and positions[one].place.carried]
         if not carrying:
@@ -469,12 +474,12 @@ class IncrementalInput:
     def _advance_file(
         log: LogReader, before: ReadPosition, end: int, max_bytes: int | None, *, closed: bool
     ) -> ReadPosition | None:
-        if is_other_file(before, log):
+        if is_file_replaced(before, log):
             before = ReadPosition(format=before.format, born=before.born + 1)
         return (
             extend_position(log, before, end)
             if before.done
-            else advance_position(log, before, end, max_bytes, closed=closed)
+            else find_next_read_position(log, before, end, max_bytes, is_file_closed=closed)
         )
 
     def _visible_end(self, name: str, log: LogReader) -> int:
@@ -500,7 +505,7 @@ class IncrementalInput:
             piece
             for name, one in after.items()
             for piece in self._list_file_reads(
-                name, before.get(name), one, self._carried_state(name, {**before, **after})
+                name, before.get(name), one, self._find_carried_state_json(name, {**before, **after})
             )
         ]
         removed: list[GrowingFileFinding] = [
@@ -708,7 +713,7 @@ class CommitStore(msgspec.Struct, frozen=True):
         added = CommittedOutput(name, rows, pending.stat().st_size, hash_file(str(pending)), number)
         if not target.parent.is_dir():
             target.parent.mkdir()
-            sync_path(self.output)
+            fsync_path(self.output)
         self.publish_file(pending, target)
         return added
 
@@ -755,7 +760,7 @@ class CommitStore(msgspec.Struct, frozen=True):
                 raise InputOutputError(f"{message}; restore it from a copy, or start a new output")
         return commit
 
-    def remove_uncommitted(self, last: AppendCommit) -> list[str]:
+    def remove_and_report_uncommitted_files(self, last_commit: AppendCommit) -> list[str]:
         """Remove the files of a killed run after the last commit; return messages about them.
 
         Raises:
@@ -765,33 +770,35 @@ class CommitStore(msgspec.Struct, frozen=True):
         pending = [path for path in self.folder.iterdir() if _is_pending_name(path.name)]
         files = [*self.output.glob("part-*"), *self.output.glob("*/part-*")]
         numbers = {path: int(match[1]) for path in files if (match := _PART_NAME.fullmatch(path.name))}
-        parts = [path for path, number in numbers.items() if number == last.number + 1]
-        later = sorted(path for path, number in numbers.items() if number > last.number + 1)
+        parts = [path for path, number in numbers.items() if number == last_commit.number + 1]
+        later = sorted(path for path, number in numbers.items() if number > last_commit.number + 1)
         if later:
-            text = f"{later[0]}: is from a later run than the highest commit, {last.number}, so commits are missing"
+            text = (
+                f"{later[0]}: is from a later run than the highest commit, {last_commit.number}, so commits are missing"
+            )
             raise RefusedError(f"{text}; restore them from a copy, or start a new output")
         for path in (*pending, *parts):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         return [f"{path}: removed: left by an interrupted run" for path in sorted((*pending, *parts))]
 
-    def commit(self, last: AppendCommit, new: AppendCommit) -> None:
-        """Make `new` the state of the output, and delete old commits."""
-        path = self._commit_path(new.number)
-        if last.number:
-            parent_sha256 = hashlib.sha256(self._commit_path(last.number).read_bytes()).hexdigest()
-            new = replace(new, parent=ParentCommit(last.number, parent_sha256))
+    def write_commit(self, previous_commit: AppendCommit, new_commit: AppendCommit) -> None:
+        """Make `new_commit` the state of the output, and delete old commits."""
+        path = self._commit_path(new_commit.number)
+        if previous_commit.number:
+            parent_sha256 = hashlib.sha256(self._commit_path(previous_commit.number).read_bytes()).hexdigest()
+            new_commit = replace(new_commit, parent=ParentCommit(previous_commit.number, parent_sha256))
         pending = self.pending_path(path)
-        pending.write_bytes(new.to_bytes())
+        pending.write_bytes(new_commit.to_bytes())
         self.publish_file(pending, path)
         for number in self._list_numbers():
-            if number <= new.number - MAX_KEPT_COMMITS:
+            if number <= new_commit.number - MAX_KEPT_COMMITS:
                 self._commit_path(number).unlink(missing_ok=True)
 
     def publish_file(self, pending: Path, target: Path) -> None:
         """Sync a finished file, and move it into place."""
-        sync_path(pending)
+        fsync_path(pending)
         pending.rename(target)
-        sync_path(target.parent)
+        fsync_path(target.parent)
 
 
 def _is_pending_name(name: str) -> bool:
@@ -809,7 +816,7 @@ def open_commit_store(output: Path) -> Iterator[CommitStore]:
     """
     store = CommitStore(output)
     with name_os_errors(output, "cannot be written"):
-        _ensure_store(store)
+        _create_or_check_commit_folder(store)
         handle = os.open(store.folder / "lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         try:
             _lock_store(handle, output)
@@ -825,18 +832,18 @@ def _lock_store(handle: int, output: Path) -> None:
         raise RefusedError(f"{output}: another process appends to it") from error
 
 
-def _ensure_store(store: CommitStore) -> None:
+def _create_or_check_commit_folder(store: CommitStore) -> None:
     output = store.output
     if not os.path.lexists(output):
         output.mkdir()
-        sync_path(output.parent)
+        fsync_path(output.parent)
     if output.is_symlink() or not output.is_dir():
         raise RefusedError(f"{output} exists and is not a directory; name another output")
     if not store.folder.is_dir():
         if any(output.iterdir()):
             raise RefusedError(f"{output} exists and was not made with --append; name another output")
         store.folder.mkdir()
-        sync_path(output)
+        fsync_path(output)
 
 
 def _has_size(path: Path, size: int) -> bool:

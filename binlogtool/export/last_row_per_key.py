@@ -28,8 +28,8 @@ from binlogtool.export.table_spool import (
     FindingCounter,
     SpooledDefinitions,
     SpooledTable,
+    SpoolMemoryLimiter,
     SpoolSettings,
-    TableMemory,
     TableSpool,
 )
 from binlogtool.export.typed_columns import IMAGES, TableBatch, TableEvolution, TableLayout, table_rules
@@ -55,10 +55,10 @@ RowPlace = int | tuple[RowLink, ...]
 """Number of the row in the spool with all columns; otherwise several rows, the newest last."""
 
 
-def add_partial_row(earlier: RowPlace | None, row: int, lacking: frozenset[str]) -> RowPlace:
+def link_partial_row(earlier_place: RowPlace | None, row_number: int, lacking_columns: frozenset[str]) -> RowPlace:
     """Return the place of a key after an image that lacks columns; None = no earlier image is known."""
-    links, missing = [RowLink(row, lacking)], lacking
-    older = (RowLink(earlier, _NO_COLUMNS),) if isinstance(earlier, int) else earlier or ()
+    links, missing = [RowLink(row_number, lacking_columns)], lacking_columns
+    older = (RowLink(earlier_place, _NO_COLUMNS),) if isinstance(earlier_place, int) else earlier_place or ()
     for link in reversed(older):
         if missing - link.lacking:
             links.append(link)
@@ -66,7 +66,7 @@ def add_partial_row(earlier: RowPlace | None, row: int, lacking: frozenset[str])
     return tuple(reversed(links))
 
 
-class CurrentTable:
+class LastRowTracker:
     """One table: the places of its keys, and the spool with its rows.
 
     Attributes:
@@ -113,7 +113,7 @@ class CurrentTable:
             self._definition = replace(self._definition[0], name=name, display_name=""), self._definition[1]
             self.spool.history.evolution.last = self._definition[0]
 
-    def add_batch(self, table_batch: TableBatch) -> None:
+    def record_last_rows(self, table_batch: TableBatch) -> None:
         """Note which rows of a batch are the last of their keys; the spool receives them afterwards."""
         batch, first, places = table_batch.batch, self.spool.rows, self._places
         fields = frozenset(field.name for field in table_batch.fields)
@@ -124,8 +124,12 @@ class CurrentTable:
         for i, (op, old, new) in enumerate(zip(batch["op"].to_pylist(), *self._read_keys(table_batch), strict=True)):
             if new is not None:
                 earlier = places.pop(old, None) if old is not None else None
-                lacking = self._lacking_columns(absent[i], has_before=old is not None) if absent else _NO_COLUMNS
-                places[new] = add_partial_row(earlier, first + i, lacking) if lacking else first + i
+                lacking = (
+                    self._find_columns_lacking_in_both(absent[i], has_before_image=old is not None)
+                    if absent
+                    else _NO_COLUMNS
+                )
+                places[new] = link_partial_row(earlier, first + i, lacking) if lacking else first + i
                 self.is_dropped = False
             elif old is not None:
                 places.pop(old, None)
@@ -151,11 +155,11 @@ class CurrentTable:
         if any(
             column.null_count > image.null_count for image, side in zip(images, columns, strict=True) for column in side
         ):
-            self._complete_keys(table_batch, keys, cells, is_known)
+            self._fill_incomplete_keys(table_batch, keys, cells, is_known)
         return keys[0], keys[1]
 
-    def _complete_keys(
-        self, table_batch: TableBatch, keys: list[list[Any]], cells: list[list[list[Any]]], is_known: list[list[bool]]
+    def _fill_incomplete_keys(
+        self, table_batch: TableBatch, keys: list[list[Any]], cells: list[list[list[Any]]], has_image: list[list[bool]]
     ) -> None:
         """Set the keys with columns that an image lacks, or whose values do not fit their type."""
         assert self._definition is not None
@@ -163,7 +167,7 @@ class CurrentTable:
         for i, text in enumerate(unfit):
             values = _decode(text)
             for side, image in enumerate(IMAGES):
-                sides = [one for one in (side, 1 - side) if is_known[side][i] and is_known[one][i]]
+                sides = [one for one in (side, 1 - side) if has_image[side][i] and has_image[one][i]]
                 found = [
                     [_first_value(cells[one][n][i], values.get(f"{IMAGES[one]}.{name}")) for one in sides]
                     for n, name in enumerate(names)
@@ -175,15 +179,17 @@ class CurrentTable:
                 if sides:
                     keys[side][i] = key if names[1:] else key[0]
 
-    def _lacking_columns(self, absent: Sequence[str] | None, *, has_before: bool) -> frozenset[str]:
-        """Return the columns that both images of a row lack. absent: paths."""
-        paths = set(absent or ())
+    def _find_columns_lacking_in_both(
+        self, absent_paths: Sequence[str] | None, *, has_before_image: bool
+    ) -> frozenset[str]:
+        """Return the columns that both images of a row lack. absent_paths: paths."""
+        paths = set(absent_paths or ())
         names = {path.removeprefix("after.") for path in paths if path.startswith("after.")}
-        return frozenset(name for name in names if not has_before or f"before.{name}" in paths)
+        return frozenset(name for name in names if not has_before_image or f"before.{name}" in paths)
 
     # -- the rows that are left ----------------------------------------------------------------------------------------
 
-    def copy_rows(self, folder: Path, settings: SpoolSettings) -> SpooledTable | None:
+    def write_last_rows(self, folder: Path, settings: SpoolSettings) -> SpooledTable | None:
         """Write the rows that are left to files; return None if the table was dropped or never had columns."""
         spooled = self.spool.finish()
         if self._definition is None or self.is_dropped:
@@ -191,10 +197,10 @@ class CurrentTable:
         (table, place), kinds = self._definition, self.spool.history.evolution.kinds
         table = replace(table, columns=tuple(TableColumn(one.name, kinds[one.name]) for one in table.columns))
         evolution = TableEvolution()
-        evolution.add_definition(table)
+        evolution.merge_definition_and_describe_changes(table)
         layout = TableLayout(evolution.fields, table.key, "after", operations=False)
         sink = TableFileSink(folder, settings.options, layout.schema, settings.max_memory)
-        for batch in self._select_rows(spooled, layout):
+        for batch in self._read_last_rows(spooled, layout):
             sink.add(batch)
         sink.close(keep_empty=True)
         return SpooledTable(
@@ -202,7 +208,7 @@ class CurrentTable:
             settings.options,
         )  # fmt: skip
 
-    def _select_rows(self, spooled: SpooledTable, layout: TableLayout) -> Iterator[pa.Table]:
+    def _read_last_rows(self, spooled: SpooledTable, layout: TableLayout) -> Iterator[pa.Table]:
         """Yield the rows that are left, in the order of their last changes."""
         import pyarrow.parquet as parquet
 
@@ -231,31 +237,34 @@ class CurrentTable:
                     chosen = _select_numbers_in_range(wanted, first, len(batch))
                     if len(chosen):
                         found = conform_table(rows.take(pa.array(chosen - first)), schema)
-                        yield self._fill_rows(found, chosen.tolist(), links, kept, names).rename_columns(
+                        yield self._fill_lacking_columns(found, chosen.tolist(), links, kept, names).rename_columns(
                             layout.schema.names
                         )
                     first += len(batch)
 
-    def _fill_rows(
-        self, rows: pa.Table, numbers: Sequence[int], links: Mapping[int, tuple[RowLink, ...]],
-        kept: Mapping[int, Mapping[str, Any]], names: Mapping[str, str],
+    def _fill_lacking_columns(
+        self, rows: pa.Table, row_numbers: Sequence[int], links: Mapping[int, tuple[RowLink, ...]],
+        older_rows: Mapping[int, Mapping[str, Any]], spool_column_names: Mapping[str, str],
     ) -> pa.Table:  # fmt: skip
-        """Fill the columns that rows lack from earlier rows. names: columns of the table -> columns of the rows."""
-        columns = frozenset(names)
+        """Fill the columns that rows lack from earlier rows.
+
+        spool_column_names: columns of the table -> columns of the rows.
+        """
+        columns = frozenset(spool_column_names)
         is_uniform = all(columns <= fields for fields in self._fields)
-        if not any(number in links or not (is_uniform or columns <= self._fields_at(number)) for number in numbers):
+        if not any(number in links or not (is_uniform or columns <= self._fields_at(number)) for number in row_numbers):
             absent = rows.schema.get_field_index("absent")
             return rows.set_column(
                 absent, rows.schema.field(absent), pa.nulls(len(rows), rows.schema.field(absent).type)
             )
         filled = rows.to_pylist()
-        for row, number in zip(filled, numbers, strict=True):
+        for row, number in zip(filled, row_numbers, strict=True):
             place = links.get(number, (RowLink(number, _NO_COLUMNS),))
             missing, unfit = columns & (place[-1].lacking | (columns - self._fields_at(number))), _decode(row["unfit"])
             for link in reversed(place[:-1]):
                 given = missing - link.lacking & self._fields_at(link.row)
-                row |= {names[name]: kept[link.row][names[name]] for name in given}
-                old_unfit = _decode(kept[link.row]["unfit"])
+                row |= {spool_column_names[name]: older_rows[link.row][spool_column_names[name]] for name in given}
+                old_unfit = _decode(older_rows[link.row]["unfit"])
                 unfit |= {
                     f"after.{n}": v for n in given for i in IMAGES if (v := old_unfit.get(f"{i}.{n}")) is not None
                 }
@@ -290,7 +299,7 @@ def _select_numbers_in_range(numbers: Any, first: int, count: int) -> Any:
 # --- All tables ---
 
 
-class CurrentTables(FindingCounter):
+class LastRowTables(FindingCounter):
     """Tables that receive typed rows (`table_router.TableRowSink`), of which the last ones of their keys are kept.
 
     is_selected: tells by its name whether a table is selected. summary: receives remarks.
@@ -302,14 +311,14 @@ class CurrentTables(FindingCounter):
         super().__init__()
         self._folder, self._settings, self._max_memory = folder, settings, settings.max_memory
         self._is_selected, self._summary = is_selected, summary
-        self._tables, self._spool_count = dict[str, CurrentTable](), 0
-        self._memory = TableMemory(settings.max_memory)
+        self._tables, self._spool_count = dict[str, LastRowTracker](), 0
+        self._memory = SpoolMemoryLimiter(settings.max_memory)
 
-    def __getitem__(self, name: str) -> CurrentTable:
+    def __getitem__(self, name: str) -> LastRowTracker:
         """Return a table, which is created."""
         if name not in self._tables:
             spool = TableSpool(name, self._folder / f"{self._spool_count:06}", self._settings)
-            self._tables[name] = CurrentTable(spool)
+            self._tables[name] = LastRowTracker(spool)
             self._spool_count += 1
         return self._tables[name]
 
@@ -324,7 +333,7 @@ class CurrentTables(FindingCounter):
             LimitError: the keys of all tables do not fit into memory.
         """
         table = self[name]
-        table.add_batch(table_batch)
+        table.record_last_rows(table_batch)
         self._memory.add_batch(table.spool, table_batch)
         if sum(one.key_count * one.entry_bytes for one in self._tables.values()) > self._max_memory // 2:
             rows, size = sum(one.key_count for one in self._tables.values()), self._max_memory // MIB
@@ -345,13 +354,13 @@ class CurrentTables(FindingCounter):
                 f"{new} was {old} before, which is not selected: its rows from then are left out", new
             )
 
-    def copy_rows(self, folder: Path) -> list[SpooledTable]:
+    def write_last_rows(self, folder: Path) -> list[SpooledTable]:
         """Return the rows of all tables that are left, in new files."""
         copied = list[SpooledTable]()
         for number, (name, table) in enumerate(self._tables.items()):
             for text in table.spool.history.changes:
                 self._summary.add_remark(f"{name}: {text}; columns without a value are in `absent`")
-            found = table.copy_rows(folder / f"{number:06}", self._settings)
+            found = table.write_last_rows(folder / f"{number:06}", self._settings)
             copied += [] if found is None else [found]
         return copied
 
@@ -373,12 +382,12 @@ class CurrentRows(TypedRows, frozen=True):
 
         summary = RouterSummary()
         settings = self.make_settings(reader.shape, request, pool)
-        tables = CurrentTables(reader.folder, settings, is_selected, summary)
+        tables = LastRowTables(reader.folder, settings, is_selected, summary)
         router = TableRouter(
             self.options, tables, request.limits, keeps_undecoded=False, on_rename=tables.rename_table, summary=summary
         )
-        self.route_parts(reader, router, tables)
-        return SpoolResult(tables.copy_rows(reader.folder / "current"), tables.finding_tally, summary)
+        self.route_task_rows(reader, router, tables)
+        return SpoolResult(tables.write_last_rows(reader.folder / "current"), tables.finding_tally, summary)
 
     def complete_manifest(self, manifest: Manifest, result: SpoolResult) -> Manifest:
         """Add the changed rows of each input; rows in the output are fewer."""
@@ -388,7 +397,7 @@ class CurrentRows(TypedRows, frozen=True):
         return replace(manifest, checks=checks) if manifest.complete else manifest
 
 
-def make_current_rows(options: TypedRowOptions, files: Iterable[tuple[str, str]]) -> CurrentRows:
+def create_current_row_kind(options: TypedRowOptions, files: Iterable[tuple[str, str]]) -> CurrentRows:
     """Return the kind of rows for these (path, format) pairs.
 
     Raises:

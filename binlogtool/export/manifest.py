@@ -23,8 +23,14 @@ from binlogtool._version import __version__
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.open_file import base_name, is_url, open_source, read_head
 from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader, divide_file, open_log
-from binlogtool.core.record_and_selection_types import FileFinding, ReadOptions, Selection, check_where, read_hints
-from binlogtool.core.record_filter import gtid_selection
+from binlogtool.core.record_and_selection_types import (
+    FileFinding,
+    ReadOptions,
+    Selection,
+    read_hints,
+    require_valid_where,
+)
+from binlogtool.core.record_filter import extract_gtid_selection
 from binlogtool.core.resolve_paths import resolve_logs
 from binlogtool.errors import BinlogtoolError, InputOutputError, MissingExtraError, UsageError, name_os_errors
 from binlogtool.findings import BEYOND_LIMITS, CHANGED_LATER, ENCRYPTED, NOT_REVERSIBLE, ROWS_DIVERGE, Severity
@@ -54,7 +60,7 @@ class SparkJobStats:
         self.lost_executors: tuple[str, ...] = ()
         self.backends: set[str] = set()
 
-    def start_group(self) -> str:
+    def create_job_group_name(self) -> str:
         """Return the name of a new Spark job group for this command."""
         self._groups.append(f"binlogtool-{next(_GROUP_NUMBERS)}")
         return self._groups[-1]
@@ -184,7 +190,7 @@ class FindingTally(msgspec.Struct):
     def merge(self, other: FindingTally) -> None:
         """Add the counts and findings of the next part of the log."""
         if other.has_records:
-            self._drop_open_end()
+            self._drop_open_transaction_finding()
         self.has_records |= other.has_records
         self.counts += other.counts
         self.damage_rows += other.damage_rows
@@ -192,7 +198,7 @@ class FindingTally(msgspec.Struct):
         self.diverging_tables |= other.diverging_tables
         self.listed += other.listed[: MAX_LISTED_FINDINGS - len(self.listed)]
 
-    def _drop_open_end(self) -> None:
+    def _drop_open_transaction_finding(self) -> None:
         """Drop the finding about a transaction that is open at the end: more records follow."""
         kept = [one for one in self.listed if one["id"] != "incomplete-transaction" or one["offset"] is not None]
         self.counts["incomplete-transaction"] -= len(self.listed) - len(kept)
@@ -366,7 +372,7 @@ def check_names_exist(files: Sequence[str], selection: Selection, read_options: 
     """
     if files:
         with open_log(files, read_options, LogReader) as log:
-            log.find_unmatched(selection, 0).require_none()
+            log.find_unmatched_names(selection, 0).refuse_missing_names()
 
 
 def find_broken_links(paths: Iterable[str], selection: Selection, options: ReadOptions) -> Iterator[FileFinding]:
@@ -438,11 +444,11 @@ GROUPS_PER_CORE = 4
 """Tasks per core; several, to keep all cores busy although some tasks take longer than others."""
 
 
-def balance_by_size(sizes: Sequence[int], groups: int) -> list[list[int]]:
-    """Distribute indexes of `sizes` over at most `groups` groups: largest first, each to the group with the fewest
-    bytes.
+def balance_indexes_by_size(sizes: Sequence[int], max_groups: int) -> list[list[int]]:
+    """Distribute indexes of `sizes` over at most `max_groups` max_groups: largest first, each to the group with the
+    fewest bytes.
     """
-    count = min(groups, len(sizes))
+    count = min(max_groups, len(sizes))
     shares: list[list[int]] = [[] for _ in range(count)]
     loads = [(0, number) for number in range(count)]
     for i in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
@@ -452,9 +458,9 @@ def balance_by_size(sizes: Sequence[int], groups: int) -> list[list[int]]:
     return [sorted(share) for share in shares]
 
 
-def pack_by_size(items: Sequence[T], sizes: Sequence[int], groups: int) -> list[tuple[T, ...]]:
-    """Distribute items over at most `groups` groups with similar totals, keeping their order."""
-    shares: list[list[T]] = [[] for _ in range(max(1, groups))]
+def pack_consecutive_by_size(items: Sequence[T], sizes: Sequence[int], max_groups: int) -> list[tuple[T, ...]]:
+    """Distribute items over at most `max_groups` groups with similar totals, keeping their order."""
+    shares: list[list[T]] = [[] for _ in range(max(1, max_groups))]
     total, before = sum(sizes), 0
     for item, size in zip(items, sizes, strict=True):
         middle = before + size / 2
@@ -496,10 +502,10 @@ class TaskPiece(msgspec.Struct, frozen=True):
     part: FilePart = WHOLE_FILE
 
 
-def can_split(selection: Selection) -> bool:
+def can_select_records_independently(selection: Selection) -> bool:
     """Return True if records can be selected independently of earlier records: no counting, no GTID filter."""
     counted = (selection.skip or None, selection.limit, selection.tail) != (None, None, None)
-    return not counted and gtid_selection(selection) is None
+    return not counted and extract_gtid_selection(selection) is None
 
 
 Parts = tuple[FilePart, ...]
@@ -515,7 +521,7 @@ def pack_tasks(
     pieces = [
         TaskPiece(one, part) for one, cut in zip(members, parts_by_member, strict=True) for part in cut or (WHOLE_FILE,)
     ]
-    return pack_by_size(pieces, list(map(piece_size, pieces)), tasks)
+    return pack_consecutive_by_size(pieces, list(map(piece_size, pieces)), tasks)
 
 
 def piece_size(piece: TaskPiece) -> int:
@@ -535,7 +541,8 @@ class ReadRequest(msgspec.Struct, frozen=True):
     groups: maximum number of partitions for files that are not split. split_size: files larger than this many bytes are
     split. histories: state that earlier files carry over to members (`read_rows_of_one_file`), each as `Hints.earlier`.
     columns, payload: see `export.records_to_arrow.create_layout`. object: the one table or space whose typed rows are
-    read (`read_one_table_as_arrow`). unsigned: "data" or "decimal", see `parse_options`. hints: of the user.
+    read (`read_one_table_as_arrow`). unsigned: "data" or "decimal", see `parse_data_source_options`. hints: of the
+    user.
     """
 
     members: tuple[TaskFile, ...]
@@ -595,8 +602,8 @@ def _parse_hints(options: Mapping[str, str]) -> Hints | None:
     return replace(hints, objects=objects)
 
 
-def parse_options(options: Mapping[str, str], *, files: bool = True) -> ReadRequest:
-    """Build the request of a query from its options. files: also find the files that the paths name.
+def parse_data_source_options(options: Mapping[str, str], *, finds_files: bool = True) -> ReadRequest:
+    """Build the request of a query from its options. finds_files: also find the files that the paths name.
 
     Options: format: as `--format`. columns: names, separated by commas. payload: decoded, raw or none. splitSize: such
     as `64MiB`. object: the table or space whose typed rows are read. types, objects: names, separated by commas.
@@ -609,11 +616,13 @@ def parse_options(options: Mapping[str, str], *, files: bool = True) -> ReadRequ
         InputOutputError: a path does not exist.
     """
     _check_known_options(options)
-    paths, unsigned = parse_paths(options), options.get("unsigned", "data")
+    paths, unsigned = parse_load_paths(options), options.get("unsigned", "data")
     if unsigned not in UNSIGNED_MODES:
         raise UsageError(f"unsigned={unsigned}: choose one of {', '.join(UNSIGNED_MODES)}")
-    existing_paths = [name for path in paths for name in _expand_pattern(path)] if files else []
-    members = tuple(member for name in existing_paths for member in list_members(name, options.get("format", "auto")))
+    existing_paths = [name for path in paths for name in _expand_pattern(path)] if finds_files else []
+    members = tuple(
+        member for name in existing_paths for member in list_task_files(name, options.get("format", "auto"))
+    )
     max_record = options.get("maxRecord")
     times = [options.get(name) for name in ("startTime", "stopTime")]
     return ReadRequest(
@@ -673,7 +682,7 @@ def _expand_pattern(path: str) -> list[str]:
 def _check_where(text: str | None) -> str | None:
     """Check a condition, and return its text; it is compiled again where records are read."""
     if text is not None:
-        check_where(text)
+        require_valid_where(text)
     return text
 
 
@@ -681,7 +690,7 @@ def _split_names(text: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
-def parse_paths(options: Mapping[str, str]) -> list[str]:
+def parse_load_paths(options: Mapping[str, str]) -> list[str]:
     """Return the paths, one or several, that were passed to Spark's `load`.
 
     Raises:
@@ -694,7 +703,7 @@ def parse_paths(options: Mapping[str, str]) -> list[str]:
     return [options["path"]]
 
 
-def list_members(path: str, format: str) -> list[TaskFile]:
+def list_task_files(path: str, format: str) -> list[TaskFile]:
     """Return the files that a path names, including files that cannot be opened: they are read as DAMAGE rows."""
     members = []
     for name, format_name in list_files(path, format):

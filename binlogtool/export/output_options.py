@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from binlogtool import limits
 from binlogtool.core.record_and_selection_types import Selection
-from binlogtool.errors import MissingExtraError, UsageError, join_names, suggest_names
+from binlogtool.errors import MissingExtraError, UsageError, format_name_suggestions, join_names
 from binlogtool.findings import ROWS_DIVERGE, Finding
 from binlogtool.format_api.row_output_interfaces import TableSchema, make_database_table, split_table_name
 from binlogtool.limits import MIB
@@ -52,17 +52,17 @@ class TypedRowOptions(msgspec.Struct, frozen=True):
         names = table.names
         return (not self.objects or _matches_any(names, self.objects)) and not _matches_any(names, self.others)
 
-    def may_be_selected(self, table: TableSchema) -> bool:
+    def may_select_ignoring_case(self, table: TableSchema) -> bool:
         """Return True if the table named in a statement could be selected; servers may ignore upper and lower case."""
         names = tuple(name.casefold() for name in table.names)
         return self.is_selected(table) or (
             bool(self.objects) and _matches_any(names, tuple(map(str.casefold, self.objects)))
         )
 
-    def is_relevant(self, finding: Finding) -> bool:
+    def is_finding_about_selected_table(self, finding: Finding) -> bool:
         """Return True if a finding is about a selected table, or does not name a table."""
         name = finding.facts.get("table") if finding.id == ROWS_DIVERGE else None
-        return name is None or self.may_be_selected(make_database_table(*split_table_name(str(name)), ()))
+        return name is None or self.may_select_ignoring_case(make_database_table(*split_table_name(str(name)), ()))
 
     def with_pattern(self, pattern: str) -> TypedRowOptions:
         """Return a copy that selects tables by one pattern."""
@@ -107,7 +107,7 @@ def build_typed_options(selection: Selection, image: str | None, *, per_table: b
     if selection.tail is not None:
         raise UsageError("--tail counts records and cannot be used with typed rows; select by position or time")
     if selection.where is not None:
-        _check_row_condition(selection.where)
+        _refuse_body_in_condition(selection.where)
     s, is_single_table = (
         selection,
         len(selection.objects) == 1 and not any(map("*?[".__contains__, selection.objects[0])),
@@ -118,10 +118,10 @@ def build_typed_options(selection: Selection, image: str | None, *, per_table: b
     )
 
 
-def _check_row_condition(text: str) -> None:
+def _refuse_body_in_condition(condition: str) -> None:
     from binlogtool.query.evaluate import compile_condition
 
-    bodies = [path for path in compile_condition(text).paths if path[0] == "body"]
+    bodies = [path for path in compile_condition(condition).paths if path[0] == "body"]
     if bodies:
         name = ".".join(map(str, bodies[0]))
         raise UsageError(f"--where: {name}: typed rows have no body; use before.COLUMN or after.COLUMN")
@@ -140,7 +140,7 @@ def is_part_selected(selection: Selection) -> bool:
 def describe_missing_table(tables: Iterable[str], name: str = "") -> str:
     """Return a text that a table is missing among these tables, with the most similar names."""
     names = sorted(tables)
-    if suggestion := suggest_names(name, names):
+    if suggestion := format_name_suggestions(name, names):
         return f"the log contains no such table{suggestion}"
     listing = f"it has {join_names(names)}" if names else "it has none"
     return f"the log contains no such table; {listing}"
@@ -173,12 +173,12 @@ class EnvelopeOptions(msgspec.Struct, frozen=True):
     times: str = "adaptive_time_microseconds"
     unsigned_bigint: str = "long"
 
-    def check(self) -> None:
+    def refuse_invalid_options(self) -> None:
         """Raise UsageError if the shape is unknown, or if an option does not apply to it."""
         for name, allowed in _ALLOWED_VALUES.items():
             if getattr(self, name) not in allowed:
                 raise UsageError(f"--{_option_name(name)} {getattr(self, name)}: choose one of {', '.join(allowed)}")
-        if self.envelope != "debezium" and (option := find_changed_option(self)):
+        if self.envelope != "debezium" and (option := find_non_default_option(self)):
             raise UsageError(f"--{option} is for --envelope debezium, not for {self.envelope}")
 
 
@@ -194,7 +194,7 @@ def parse_envelope_options(values: Mapping[str, Any] | None) -> EnvelopeOptions 
     options = EnvelopeOptions(**{"envelope": "debezium", **used_values})
     if "envelope" in used_values:
         return options
-    if name := find_changed_option(options):
+    if name := find_non_default_option(options):
         raise UsageError(f"--{name} is for --envelope debezium")
     return None
 
@@ -207,7 +207,7 @@ _ALLOWED_VALUES = {
 }
 
 
-def find_changed_option(options: EnvelopeOptions) -> str | None:
+def find_non_default_option(options: EnvelopeOptions) -> str | None:
     """Return the name of a debezium option that is not at its default; None if there is none."""
     defaults = EnvelopeOptions(options.envelope)
     names = [name for name in EnvelopeOptions.__struct_fields__ if getattr(options, name) != getattr(defaults, name)]
@@ -230,7 +230,7 @@ NO_TEXT = "__none__"
 # --- Optional dependencies ---
 
 
-def require_extra(purpose: str, *modules: str, extra: str = "arrow") -> None:
+def require_modules_lifting_memory_limit(purpose: str, *modules: str, extra: str = "arrow") -> None:
     """Check that modules are installed, without importing them, and lift this process's memory limit.
 
     The limit is lifted because these modules, and Java, which is started later, have their own memory limits.
@@ -247,7 +247,7 @@ def require_extra(purpose: str, *modules: str, extra: str = "arrow") -> None:
     if missing:
         names = " and ".join((", ".join(missing[:-1]), missing[-1]) if len(missing) > 1 else missing)
         raise MissingExtraError(f"{purpose} needs {names}: run `pip install '.[{extra}]'` in a checkout")
-    limits.lift_ceiling()
+    limits.lift_memory_ceiling()
 
 
 # --- Options of table files ---
@@ -332,7 +332,9 @@ class TableFileOptions(msgspec.Struct, frozen=True):
             raise UsageError("--target-file-size is for records; it cannot be used with typed rows")
         if self.csv_safe and self.to != "csv":
             raise UsageError("--csv-safe is only for --to csv")
-        require_extra(f"--to {self.to}", "numpy", "pyarrow", *(("fastavro",) if self.to == "avro" else ()))
+        require_modules_lifting_memory_limit(
+            f"--to {self.to}", "numpy", "pyarrow", *(("fastavro",) if self.to == "avro" else ())
+        )
 
     @property
     def codec(self) -> str:

@@ -50,7 +50,7 @@ class Log(open_log_module.LogReader):
             MissingExtraError: pyarrow or numpy is not installed.
             UsageError: the options contradict each other, or the log is a stream.
         """
-        _require_arrow("rows()")
+        _import_arrow_with_memory_ceiling("rows()")
         from binlogtool.export.read_rows_as_arrow import create_log_rows
 
         _check_argument_types(table, columns)
@@ -60,7 +60,7 @@ class Log(open_log_module.LogReader):
             selection = replace(selection, start=start)
         elif start is not None:
             raise UsageError(f"start={start!r}: must be a position as a string, or a datetime")
-        hints = add_selection_hints(selection, self._hints, script=table is not None)
+        hints = add_selection_hints(selection, self._hints, needs_statements=table is not None)
         return create_log_rows(self.reopen(hints), selection, table, image, tuple(columns))
 
     def spool_tables(
@@ -80,10 +80,10 @@ class Log(open_log_module.LogReader):
         Raises:
             As `rows`.
         """
-        _require_arrow("spool_tables()")
+        _import_arrow_with_memory_ceiling("spool_tables()")
         from binlogtool.export.read_rows_as_arrow import spool_tables
 
-        log = self.reopen(add_selection_hints(selection, self._hints, script=True))
+        log = self.reopen(add_selection_hints(selection, self._hints, needs_statements=True))
         return spool_tables(log, tables, selection, image, tuple(columns))
 
     def tables(self, selection: Selection = Selection()) -> list[str]:
@@ -93,10 +93,10 @@ class Log(open_log_module.LogReader):
             MissingExtraError: pyarrow or numpy is not installed.
             UsageError: the format has no tables, or the log is a stream.
         """
-        _require_arrow("tables()")
+        _import_arrow_with_memory_ceiling("tables()")
         from binlogtool.export.read_rows_as_arrow import find_tables
 
-        with self.reopen(add_selection_hints(selection, self._hints, script=True)) as log:
+        with self.reopen(add_selection_hints(selection, self._hints, needs_statements=True)) as log:
             return find_tables(log, selection)
 
     @property
@@ -116,9 +116,13 @@ class Log(open_log_module.LogReader):
 
     def find_unmatched_schema(self) -> str:
         """Return a message if --schema defines no table of the log, otherwise ""."""
-        from binlogtool.core.unmatched_names import find_unmatched_schema
+        from binlogtool.core.unmatched_names import describe_unmatched_schema
 
-        return "" if self.hints is None or self.hints.schema is None else find_unmatched_schema(self, self.hints.schema)
+        return (
+            ""
+            if self.hints is None or self.hints.schema is None
+            else describe_unmatched_schema(self, self.hints.schema)
+        )
 
     @property
     def paths(self) -> list[tuple[str, str]]:
@@ -126,19 +130,19 @@ class Log(open_log_module.LogReader):
         return [(path, "auto" if format_ is None else format_.name) for path, _, format_ in self._plan]
 
 
-def _require_arrow(purpose: str) -> None:
+def _import_arrow_with_memory_ceiling(purpose: str) -> None:
     """Import Arrow; from then on the memory ceiling, if there is one, counts what is used beside it.
 
     Raises:
         MissingExtraError: pyarrow or numpy is not installed.
     """
     from binlogtool import limits
-    from binlogtool.export.output_options import require_extra
+    from binlogtool.export.output_options import require_modules_lifting_memory_limit
 
-    require_extra(purpose, "pyarrow", "numpy", extra="arrow")
+    require_modules_lifting_memory_limit(purpose, "pyarrow", "numpy", extra="arrow")
     import binlogtool.export.read_rows_as_arrow  # noqa: F401  (loads the libraries)
 
-    limits.set_resident_ceiling()
+    limits.restore_ceiling_of_resident_memory()
 
 
 def _check_argument_types(table: Any, columns: Any) -> None:

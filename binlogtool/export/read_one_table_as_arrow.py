@@ -37,8 +37,8 @@ from binlogtool.export.typed_columns import (
     TypedColumn,
     build_table_batch,
     check_same_table,
-    from_spark_column,
-    read_older_tables,
+    column_type_from_spark_field,
+    read_older_table_definitions,
     table_rules,
     to_sql_type,
 )
@@ -99,7 +99,7 @@ class TableSearch:
 
     def read_older_files(self, files: Sequence[tuple[str, str]], options: ReadOptions) -> None:
         """Read the table definitions in the files before these (path, format) pairs."""
-        self._older += read_older_tables(files, options)
+        self._older += read_older_table_definitions(files, options)
 
     def read_log(self, log: LogReader, selection: Selection) -> None:
         """Read the definitions of the table in a log.
@@ -134,7 +134,7 @@ class TableSearch:
         if self._widest:
             columns = tuple(TableColumn(one.name, one.widest_type or one.type) for one in table.columns)
             table = replace(table, columns=columns)
-        self._evolution.add_definition(table)
+        self._evolution.merge_definition_and_describe_changes(table)
 
     def make_layout(self) -> TableLayout:
         """Return the layout of the rows.
@@ -213,7 +213,7 @@ def fields_from_spark(schema: Any) -> tuple[TypedColumn, ...]:
     """Return the table's columns in a schema of Spark; () = it has no row images."""
     images = [name for name in IMAGES if name in schema.names]
     fields = schema[images[-1]].dataType.fields if images else ()
-    return tuple(TypedColumn(one.name, from_spark_column(one)) for one in fields)
+    return tuple(TypedColumn(one.name, column_type_from_spark_field(one)) for one in fields)
 
 
 # --- Rows ---

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as compute
 from msgspec.structs import replace
 
-from binlogtool.core.apply_where import ColumnTracker
+from binlogtool.core.apply_where import ConditionColumnChecker
 from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader
 from binlogtool.core.record_and_selection_types import FileFinding, ReadOptions, RecordBlock, RowBatch, Selection
 from binlogtool.errors import MissingExtraError, UsageError
@@ -348,11 +348,11 @@ class LogRows:
         with self._log.reopen() as log:
             if self._selection.where is not None:
                 if isinstance(self._reader, TableRowReader) and not self._allows_missing:
-                    tracker = ColumnTracker(self._selection.where, self._title)
+                    tracker = ConditionColumnChecker(self._selection.where, self._title)
                     tracker.add_columns(field.name for field in self._reader.layout.fields)
-                    tracker.require_known()
+                    tracker.require_columns_exist()
                 log.require_columns(self._selection.where)
-            log.find_unmatched(replace(self._selection, where=None), 0).require_none()
+            log.find_unmatched_names(replace(self._selection, where=None), 0).refuse_missing_names()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the rows as dictionaries: times are `datetime`, decimals `Decimal`; a time after year 9999 is None."""
@@ -486,11 +486,11 @@ def _to_dictionaries(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     try:
         return list(batch.to_pylist())
     except OverflowError:
-        columns = [_drop_out_of_range_times(one) if pa.types.is_timestamp(one.type) else one for one in batch.columns]
+        columns = [_null_out_of_range_times(one) if pa.types.is_timestamp(one.type) else one for one in batch.columns]
         return list(pa.RecordBatch.from_arrays(columns, names=batch.schema.names).to_pylist())
 
 
-def _drop_out_of_range_times(times: pa.Array) -> pa.Array:
+def _null_out_of_range_times(times: pa.Array) -> pa.Array:
     """Return the times, with null for times outside the range of `datetime`."""
     numbers = times.cast(pa.int64())
     fits = compute.and_(compute.greater_equal(numbers, _MIN_DATETIME_US), compute.less_equal(numbers, _MAX_DATETIME_US))

@@ -14,10 +14,10 @@ from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader
 from binlogtool.core.record_and_selection_types import FileFinding, RecordBlock, RowBatch, Selection
 from binlogtool.errors import BinlogtoolError
 from binlogtool.export import records_to_arrow
-from binlogtool.export.incremental_positions import carried_log_key, carried_order, is_damage
+from binlogtool.export.incremental_positions import carried_order, carried_state_group_key, is_damage
 from binlogtool.export.manifest import ReadRequest, TaskFile, TaskPiece, resolve_format
 from binlogtool.export.records_to_arrow import RecordRowReader
-from binlogtool.export.typed_columns import read_older_tables, table_rules
+from binlogtool.export.typed_columns import read_older_table_definitions, table_rules
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.format import Format, Hints
 from binlogtool.format_api.row_output_interfaces import TableSchema
@@ -25,7 +25,7 @@ from binlogtool.format_api.row_output_interfaces import TableSchema
 # --- Table definitions from earlier files ---
 
 
-def add_histories(request: ReadRequest) -> ReadRequest:
+def add_carried_states(request: ReadRequest) -> ReadRequest:
     """Return the request with the state that earlier files carry over to each member, found in one pass over the files'
     statements.
 
@@ -34,7 +34,7 @@ def add_histories(request: ReadRequest) -> ReadRequest:
     history_numbers: dict[str, int] = {}
     earlier: dict[str, int] = {}
     for log in _group_by_log(request.members):
-        for path, history in _read_histories(log, request):
+        for path, history in _compute_carried_states(log, request):
             earlier[path] = history_numbers.setdefault(history, len(history_numbers))
     members = tuple(replace(one, earlier=earlier.get(one.path)) for one in request.members)
     return replace(request, members=members, histories=tuple(history_numbers))
@@ -45,7 +45,7 @@ def _group_by_log(members: Sequence[TaskFile]) -> list[list[TaskFile]]:
     logs: dict[str, list[TaskFile]] = {}
     for member in members:
         if not member.trouble and _carries_state(member):
-            logs.setdefault(carried_log_key(member.path), []).append(member)
+            logs.setdefault(carried_state_group_key(member.path), []).append(member)
     return [sorted(log, key=lambda one: carried_order(one.path)) for log in logs.values() if len(log) > 1]
 
 
@@ -55,7 +55,7 @@ def _carries_state(member: TaskFile) -> bool:
     return False
 
 
-def _read_histories(members: Sequence[TaskFile], request: ReadRequest) -> Iterator[tuple[str, str]]:
+def _compute_carried_states(members: Sequence[TaskFile], request: ReadRequest) -> Iterator[tuple[str, str]]:
     """Yield (path, carried state) of the members to which earlier files carry state over."""
     files: list[tuple[str, str, Format | None]] = [
         (one.path, one.path, open_file_module.find_format(resolve_format(one.path, one.format))) for one in members
@@ -64,7 +64,7 @@ def _read_histories(members: Sequence[TaskFile], request: ReadRequest) -> Iterat
     with contextlib.closing(log):
         for number, member in enumerate(members):
             with contextlib.suppress(BinlogtoolError):
-                history = log.export_carried_state(number)
+                history = log.export_state_from_earlier_files(number)
                 if history is not None:
                     yield member.path, history
 
@@ -86,7 +86,7 @@ def read_definitions(request: ReadRequest) -> list[PlacedDefinition]:
     rules = [table_rules(one.path, one.format) for one in members]
     if not any(one is not None and one.older for one in rules):
         return []
-    older = read_older_tables([(one.path, one.format) for one in members], request.read_options())
+    older = read_older_table_definitions([(one.path, one.format) for one in members], request.read_options())
     definitions = [PlacedDefinition(-1, 0, table) for table in older]
     for number, (member, rule) in enumerate(zip(members, rules, strict=True)):
         if rule is None or not rule.older or member.trouble:
@@ -104,7 +104,7 @@ def read_definitions(request: ReadRequest) -> list[PlacedDefinition]:
     return definitions
 
 
-def tables_before(
+def select_tables_before_piece(
     definitions: Sequence[PlacedDefinition], request: ReadRequest, piece: TaskPiece
 ) -> tuple[TableSchema, ...]:
     """Return the table definitions that precede a piece in the log."""
@@ -116,25 +116,25 @@ def tables_before(
 # --- One file as Arrow batches ---
 
 
-def read_member(
+def read_file_rows(
     member: TaskFile,
     request: ReadRequest,
     part: FilePart = WHOLE_FILE,
     reader: RecordRowReader = records_to_arrow.DEFAULT_LAYOUT,
     is_file_closed: Callable[[], bool] = bool,
-    on_note: Callable[[Finding], None] | None = None,
+    on_finding_without_row: Callable[[Finding], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one file. Errors that end the work (an unreadable file, a limit) also become DAMAGE rows.
 
     Args:
         is_file_closed: returns True if the file is closed, see `is_damage`.
-        on_note: receives findings that no row represents.
+        on_finding_without_row: receives findings that no row represents.
     """
 
     def on_finding(item: FileFinding) -> bool:
         damage = is_damage(item.finding, is_file_closed)
-        if not damage and on_note is not None:
-            on_note(item.finding)
+        if not damage and on_finding_without_row is not None:
+            on_finding_without_row(item.finding)
         return damage
 
     format_ = member.format

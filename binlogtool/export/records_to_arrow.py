@@ -88,7 +88,7 @@ class ArrowColumns:
         if name in cells.texts:
             return self._text_column(name)
         if name == "checksum_algorithm":
-            return self._repeated_text_column(self._algorithm)
+            return self._repeat_text_where_checksummed(self._algorithm)
         return pa.nulls(cells.count, field.type)
 
     def _text_column(self, name: str) -> pa.Array:
@@ -99,7 +99,7 @@ class ArrowColumns:
             pa.string(), name, _copy_to_buffer(np.asarray(ends).astype("int32")), _copy_to_buffer(data[: ends[-1]])
         )
 
-    def _repeated_text_column(self, text: str) -> pa.Array:
+    def _repeat_text_where_checksummed(self, text: str) -> pa.Array:
         """Return a column with a constant text in every row that has a checksum."""
         import numpy as np
 

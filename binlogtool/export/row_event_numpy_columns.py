@@ -11,7 +11,7 @@ from binlogtool.core.record_and_selection_types import RowBatch
 from binlogtool.export import records_to_arrow
 
 
-class EventNames:
+class EventTextIndex:
     """Texts that events refer to by number: files, transactions before their own number, absent columns.
 
     Attributes:
@@ -41,7 +41,7 @@ class EventMetadataColumns:
         commits: for each row, whether it is the last row of its transaction.
     """
 
-    def __init__(self, row_batch: RowBatch, names: EventNames) -> None:
+    def __init__(self, row_batch: RowBatch, names: EventTextIndex) -> None:
         events = row_batch.rows
         kinds, layouts = events.kinds, np.asarray(events.kind_indexes)
         owners, serials = np.asarray(events.owners), np.asarray(events.serials)
@@ -75,13 +75,13 @@ class EventMetadataColumns:
         """Keep only the selected rows."""
         self.selected = selected
 
-    def mark_last_rows_of_transactions(self, commits: Sequence[int]) -> bool:
+    def mark_commits_and_report_missing(self, commit_flags: Sequence[int]) -> bool:
         """Mark the last selected row of each transaction that ends after one of these events (1).
 
         Returns:
             True if the last row of the transaction that was already open is not among these rows.
         """
-        committing = np.flatnonzero(np.asarray(commits))
+        committing = np.flatnonzero(np.asarray(commit_flags))
         rows, before = self.ends[committing] - 1, False
         if self.selected is not None:
             chosen = np.flatnonzero(self.selected)
@@ -93,14 +93,16 @@ class EventMetadataColumns:
         self.commits[rows] = True
         return before
 
-    def find_unfinished(self, commits: Sequence[int], *, is_open: bool) -> list[tuple[int, int | None]]:
+    def find_unfinished_transactions(
+        self, commit_flags: Sequence[int], *, is_last_open: bool
+    ) -> list[tuple[int, int | None]]:
         """Return the transactions without an end that are followed by another transaction.
 
         Each one is (number of its group, last event with a selected row; None if it has none).
         """
-        lasts = np.flatnonzero(np.diff(self.groups, append=self.groups[-1] + (not is_open)))
+        lasts = np.flatnonzero(np.diff(self.groups, append=self.groups[-1] + (not is_last_open)))
         found = list[tuple[int, int | None]]()
-        for event in lasts[np.asarray(commits)[lasts] == 0].tolist():
+        for event in lasts[np.asarray(commit_flags)[lasts] == 0].tolist():
             group, last = int(self.groups[event]), event
             if self.selected is not None:
                 chosen = np.flatnonzero(self.selected[: self.ends[event]])
@@ -108,13 +110,13 @@ class EventMetadataColumns:
             found.append((group, last if last >= 0 and self.groups[last] == group else None))
         return found
 
-    def find_transaction(self, event: int) -> str | None:
+    def format_transaction_of_event(self, event_index: int) -> str | None:
         """Return the transaction of an event as text."""
-        source = self._sources[self.sources[event]] if self.sources[event] >= 0 else None
-        serial = int(self.serials[event])
+        source = self._sources[self.sources[event_index]] if self.sources[event_index] >= 0 else None
+        serial = int(self.serials[event_index])
         return None if source is None or source[0] is None else f"{source[0]}{serial if serial >= 0 else ''}"
 
-    def last_row(self) -> int | None:
+    def find_last_selected_row(self) -> int | None:
         """Return the index of the last selected row; None if the last transaction has none."""
         if self.selected is None:
             return self.row_count - 1

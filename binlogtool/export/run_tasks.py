@@ -32,7 +32,7 @@ class TaskRunner(Protocol):
     """Runner of tasks."""
 
     @property
-    def parallel(self) -> int:
+    def parallel_task_count(self) -> int:
         """Number of tasks that run at the same time."""
 
     def run_tasks(self, stage: str, tasks: Sequence[Task], work: Callable[[Task], Result]) -> list[Result]:
@@ -56,7 +56,7 @@ OpenRunner = Callable[[JobOptions], AbstractContextManager[TaskRunner]]
 class LocalRunner(msgspec.Struct, frozen=True):
     """Runner of tasks in this process, or in `parallel` worker processes."""
 
-    parallel: int
+    parallel_task_count: int
     on_step: ProgressCallback | None = None
     pool: ProcessPoolExecutor | None = None
 

@@ -159,13 +159,13 @@ class SparkMaster(msgspec.Struct, frozen=True):
         return is_local_url(self.url)
 
 
-def describe_work(command: str, paths: Sequence[str]) -> str:
+def format_spark_job_name(command: str, paths: Sequence[str]) -> str:
     """Return the name of a job: the command and its inputs."""
     rest = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
     return f"{command} {paths[0] if paths else ''}{rest}"
 
 
-def describe_paths(paths: Sequence[str]) -> str:
+def summarize_input_paths(paths: Sequence[str]) -> str:
     """Return the common directory (or bucket) of several files, or the only file.
 
     Without a common directory, return the first path and a count.
@@ -174,7 +174,7 @@ def describe_paths(paths: Sequence[str]) -> str:
         return paths[0]
     folders = zip(*(one.split("/")[:-1] for one in paths), strict=False)
     folder = "/".join(names[0] for names in itertools.takewhile(lambda names: len(set(names)) == 1, folders))
-    return folder if folder.strip("/") and not folder.endswith(("/", ":")) else describe_work("", paths).strip()
+    return folder if folder.strip("/") and not folder.endswith(("/", ":")) else format_spark_job_name("", paths).strip()
 
 
 def is_local_url(master: str) -> bool:
@@ -182,7 +182,7 @@ def is_local_url(master: str) -> bool:
     return master.split("[")[0] == "local"
 
 
-def is_loopback(master: str) -> bool:
+def is_loopback_sufficient(master: str) -> bool:
     """Return True if no other machine needs to reach Spark."""
     hosts = [host for host, _ in _parse_addresses(master)] or [""]
     return master.startswith("local") or all(host in ("127.0.0.1", "localhost") for host in hosts)

@@ -30,7 +30,7 @@ from binlogtool.export.task_planning import new_task_folder, require_task_file
 def conform_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return rows of an older schema in the final one."""
     columns = [
-        _widen_column(table[field.name], field.type)
+        _cast_column_with_missing_members(table[field.name], field.type)
         if field.name in table.schema.names
         else pa.nulls(len(table), field.type)
         for field in schema
@@ -38,18 +38,23 @@ def conform_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def _widen_column(column: Any, kind: pa.DataType) -> Any:
-    if column.type == kind:
+def _cast_column_with_missing_members(column: Any, arrow_type: pa.DataType) -> Any:
+    if column.type == arrow_type:
         return column
-    if not pa.types.is_struct(kind):
-        return compute.cast(column, kind)
+    if not pa.types.is_struct(arrow_type):
+        return compute.cast(column, arrow_type)
     structs = column.combine_chunks()
     structs = structs.chunk(0) if isinstance(structs, pa.ChunkedArray) else structs
     members = {field.name: inside for field, inside in zip(structs.type, structs.flatten(), strict=True)}
     inside = [
-        _widen_column(members[f.name], f.type) if f.name in members else pa.nulls(len(structs), f.type) for f in kind
+        _cast_column_with_missing_members(members[f.name], f.type)
+        if f.name in members
+        else pa.nulls(len(structs), f.type)
+        for f in arrow_type
     ]
-    return pa.StructArray.from_arrays(inside, fields=list(kind), mask=structs.is_null() if structs.null_count else None)
+    return pa.StructArray.from_arrays(
+        inside, fields=list(arrow_type), mask=structs.is_null() if structs.null_count else None
+    )
 
 
 # --- Directory names of tables ---
@@ -74,24 +79,24 @@ class TableDirectories:
         if name not in self._names:
             directory = _quote_name(name)
             if directory.casefold() in self._used_names:
-                directory = _fit_name("".join(_escape_letter(c) for c in name), name)
+                directory = _escape_and_shorten_directory_name("".join(_escape_letter(c) for c in name), name)
             self._names[name] = directory
             self._used_names.add(directory.casefold())
         return self._names[name]
 
 
 def _quote_name(name: str) -> str:
-    return _fit_name(quote(name, safe=_SAFE, errors="surrogatepass"), name)
+    return _escape_and_shorten_directory_name(quote(name, safe=_SAFE, errors="surrogatepass"), name)
 
 
-def _fit_name(directory: str, name: str) -> str:
+def _escape_and_shorten_directory_name(directory: str, table_name: str) -> str:
     """Escape a leading `.` or `_` (readers skip such names), and replace the end of a too long name by a hash."""
     if directory[:1] in ("", ".", "_"):
         directory = f"%{ord(directory[0]):02X}{directory[1:]}" if directory else "%"
     if len(directory) <= _MAX_NAME_BYTES:
         return directory
     head = re.sub(r"%.?\Z", "", directory[: _MAX_NAME_BYTES - 17])
-    return f"{head}~{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+    return f"{head}~{hashlib.sha256(table_name.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
 
 
 def _escape_letter(letter: str) -> str:
@@ -129,13 +134,13 @@ class FinishedFile(msgspec.Struct, frozen=True):
 class TableFinisher(msgspec.Struct, frozen=True):
     """Carries out finish tasks; one that runs again has the same result.
 
-    stage: absolute path of the output. count_file: reads a file back, as `table_files.count_file`.
+    stage: absolute path of the output. count_file: reads a file back, as `table_files.read_back_and_count_file`.
     """
 
     file_options: TableFileOptions
     stage: str
     max_memory: int
-    count_file: CountFile = table_files.count_file
+    count_file: CountFile = table_files.read_back_and_count_file
 
     def execute(self, task: FinishTask) -> list[FinishedFile]:
         """Write the files of a task, and read them back.

@@ -102,7 +102,7 @@ class ScriptRequest(msgspec.Struct, frozen=True):
     match_all: bool = False
 
     @property
-    def used_option(self) -> str | None:
+    def first_non_default_option(self) -> str | None:
         """Name of a script option that is not at its default; None if there is none."""
         defaults = ScriptRequest()
         for name in ("rewrite", "rows", "comments", "gtids", "stop_before", "load_files", "skip_ddl", "match_all"):
@@ -113,18 +113,18 @@ class ScriptRequest(msgspec.Struct, frozen=True):
         return None
 
 
-def build_wording(to: str, selection: Selection, options: ScriptRequest) -> ScriptOptions:
+def build_script_options(to: str, selection: Selection, script_request: ScriptRequest) -> ScriptOptions:
     """Return the form of the script.
 
     Raises:
         UsageError: the options contradict each other or the selection.
     """
-    if options.rows not in ROW_MODES:
-        raise UsageError(f"--rows {options.rows}: choose one of {', '.join(ROW_MODES)}")
+    if script_request.rows not in ROW_MODES:
+        raise UsageError(f"--rows {script_request.rows}: choose one of {', '.join(ROW_MODES)}")
     is_flashback = to == "flashback"
-    if options.skip_ddl and not is_flashback:
+    if script_request.skip_ddl and not is_flashback:
         raise UsageError("--skip-ddl is only for flashback")
-    if options.match_all and not (is_flashback and options.rows == "statements"):
+    if script_request.match_all and not (is_flashback and script_request.rows == "statements"):
         raise UsageError(
             "--match-all-columns is for flashback with --rows statements; the log's own events always "
             "compare all columns"
@@ -135,7 +135,7 @@ def build_wording(to: str, selection: Selection, options: ScriptRequest) -> Scri
         )
     if is_flashback:
         refuse_record_filters(selection, "transactions can only be reversed as a whole")
-    only, tables = frozenset(options.database), table_filter(selection)
+    only, tables = frozenset(script_request.database), table_filter(selection)
     has_condition = selection.where is not None
     if has_condition and (counted := [name for name in ("limit", "skip") if getattr(selection, name)]):
         raise UsageError(f"--where selects rows in a script; it cannot be combined with --{counted[0]} counts records")
@@ -143,17 +143,19 @@ def build_wording(to: str, selection: Selection, options: ScriptRequest) -> Scri
         bool(only) or has_condition or tables is not None or any(getattr(selection, name) for name in RECORD_FILTERS)
     )
     return ScriptOptions(
-        gtids=options.rows == "exact" and not is_partial if options.gtids is None else options.gtids,
+        gtids=script_request.rows == "exact" and not is_partial
+        if script_request.gtids is None
+        else script_request.gtids,
         flashback=is_flashback,
-        rename_databases=_parse_rewrites(options.rewrite),
+        rename_databases=_parse_rewrites(script_request.rewrite),
         includes_table=tables,
-        rows=options.rows,
-        comments=options.comments,
+        rows=script_request.rows,
+        comments=script_request.comments,
         only_databases=only,
-        stop_before=options.stop_before,
-        skip_ddl=options.skip_ddl,
-        match_all=options.match_all,
-        sidecar_files=None if options.load_files is None else SidecarFolder(Path(options.load_files)),
+        stop_before=script_request.stop_before,
+        skip_ddl=script_request.skip_ddl,
+        match_all=script_request.match_all,
+        sidecar_files=None if script_request.load_files is None else SidecarFolder(Path(script_request.load_files)),
     )
 
 

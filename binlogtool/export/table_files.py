@@ -191,13 +191,13 @@ class OrcTableFile:
 
     def write(self, table: pa.Table) -> None:
         """Write rows."""
-        with limits.defer_checks():
+        with limits.defer_memory_checks():
             self._file.write(table)
         self._out.raise_deferred_error()
 
     def close(self) -> None:
         """Complete the file."""
-        with limits.defer_checks():
+        with limits.defer_memory_checks():
             self._file.close()
         self._out.close()
         self._out.raise_deferred_error()
@@ -212,7 +212,7 @@ class JsonTableFile:
 
     def write(self, table: pa.Table) -> None:
         """Write rows."""
-        for batch in convert_to_texts(table, nested=False).to_batches(max_chunksize=8192):
+        for batch in convert_to_texts(table, converts_nested=False).to_batches(max_chunksize=8192):
             self._file.write(self._encode(batch.to_pylist()))
 
     def close(self) -> None:
@@ -227,13 +227,13 @@ class CsvTableFile:
         import pyarrow.csv as arrow_csv
 
         self._safe, self._out = safe, out
-        flat = convert_to_texts(schema.empty_table(), nested=True).schema
+        flat = convert_to_texts(schema.empty_table(), converts_nested=True).schema
         options = arrow_csv.WriteOptions(include_header=True, quoting_style="needed")
         self._file = arrow_csv.CSVWriter(self._out, flat, write_options=options)
 
     def write(self, table: pa.Table) -> None:
         """Write rows."""
-        table = convert_to_texts(table, nested=True)
+        table = convert_to_texts(table, converts_nested=True)
         if self._safe:
             columns = [
                 compute.replace_substring_regex(one, _FORMULA_START, r"'\1") if pa.types.is_string(one.type) else one
@@ -271,24 +271,28 @@ def file_suffix(file_options: TableFileOptions) -> str:
     return f".{file_options.to}{suffix}"
 
 
-def convert_to_texts(table: pa.Table, *, nested: bool) -> pa.Table:
-    """Convert times to RFC 3339 with microseconds. nested: also convert lists and structs to JSON, bytes to base64.
+def convert_to_texts(table: pa.Table, *, converts_nested: bool) -> pa.Table:
+    """Convert times to RFC 3339 with microseconds. converts_nested: also convert lists and structs to JSON, bytes to
+    base64.
 
-    Not nested: 32-bit floats become 64-bit ones with the same shortest text.
+    Not converts_nested: 32-bit floats become 64-bit ones with the same shortest text.
     """
     return pa.table(
-        [_convert_column(column, nested=nested) for column in table.columns], names=list(table.schema.names)
+        [_convert_column_to_texts(column, converts_nested=converts_nested) for column in table.columns],
+        names=list(table.schema.names)
     )  # fmt: skip
 
 
-def _convert_column(column: pa.ChunkedArray, *, nested: bool) -> Any:
+def _convert_column_to_texts(column: pa.ChunkedArray, *, converts_nested: bool) -> Any:
     kind = column.type
     if pa.types.is_timestamp(kind):
         texts = compute.strftime(column.cast(pa.timestamp("us")), _TIME_FORMAT)
         return texts if kind.tz is None else compute.binary_join_element_wise(texts, "Z", "")
-    if pa.types.is_float32(kind) and not nested:  # a Python float would show digits that the value does not have
+    if (
+        pa.types.is_float32(kind) and not converts_nested
+    ):  # a Python float would show digits that the value does not have
         return column.cast(pa.string()).cast(pa.float64())
-    if nested and (pa.types.is_nested(kind) or pa.types.is_binary(kind)):
+    if converts_nested and (pa.types.is_nested(kind) or pa.types.is_binary(kind)):
         import base64
 
         def to_text(value: Any) -> str | None:
@@ -376,9 +380,9 @@ class TableFileSink:
             group.bytes += part.nbytes
             self._pending_bytes += part.nbytes
             if group.rows >= MAX_GROUP_ROWS or group.bytes >= self._max_group_bytes:
-                self._write_group(partition)
+                self._write_pending_rows(partition)
         while self._pending_bytes > self._max_pending_bytes:
-            self._write_group(max(self._groups, key=lambda name: self._groups[name].bytes))
+            self._write_pending_rows(max(self._groups, key=lambda name: self._groups[name].bytes))
 
     @property
     def has_open_files(self) -> bool:
@@ -388,12 +392,12 @@ class TableFileSink:
     def write_pending(self) -> None:
         """Write the pending rows of all partitions."""
         for partition in list(self._groups):
-            self._write_group(partition)
+            self._write_pending_rows(partition)
 
-    def _write_group(self, partition: str) -> None:
+    def _write_pending_rows(self, partition: str) -> None:
         group = self._groups.pop(partition)
         self._pending_bytes -= group.bytes
-        limits.require_bytes(
+        limits.require_free_memory(
             _WRITE_MEMORY_FACTORS.get(self._file_options.to, _DEFAULT_MEMORY_FACTOR) * group.bytes
         )  # fmt: skip
         is_large = group.bytes >= 2 * MAX_GROUP_BYTES
@@ -503,28 +507,30 @@ class TableFileCounts(msgspec.Struct):
     text_bytes: int = 0
 
 
-def count_file(
+def read_back_and_count_file(
     file_options: TableFileOptions, folder: Path, path: Path, schema: pa.Schema,
-    add_table: Callable[[pa.Table], None] | None = None, extra: Sequence[str] = (),
+    on_table: Callable[[pa.Table], None] | None = None, extra_columns: Sequence[str] = (),
 ) -> TableFileCounts:  # fmt: skip
     """Read a file back, with a reader independent of its writer.
 
     Args:
         folder: the directory of the output, to which the path in the result is relative.
         schema: schema of the rows that were written.
-        add_table: receives the texts and the `extra` columns.
+        on_table: receives the texts and the `extra_columns` columns.
 
     Raises:
         InputOutputError: the reader does not understand the file.
     """
     texts = stored_text_columns(file_options, schema)
-    columns = [one for one in schema if one.name not in file_options.partition_by and one.name in (*texts, *extra)]
+    columns = [
+        one for one in schema if one.name not in file_options.partition_by and one.name in (*texts, *extra_columns)
+    ]
     rows = text_bytes = 0
     for table in read_tables(file_options.to, path, pa.schema(columns)):
         rows += table.num_rows
         text_bytes += sum(compute.sum(compute.binary_length(table[name])).as_py() or 0 for name in texts)
-        if add_table is not None:
-            add_table(table)
+        if on_table is not None:
+            on_table(table)
     relative = str(path.relative_to(folder))
     return TableFileCounts(ManifestOutput(relative, rows, path.stat().st_size, hash_file(str(path))), text_bytes)
 
@@ -569,7 +575,7 @@ def _read_csv(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
         lines = csv.reader(text, strict=True)
         names = next(lines, [])
         converters = [(names.index(one.name), int if pa.types.is_integer(one.type) else str) for one in schema]
-        yield from _build_chunks(
+        yield from _build_tables_from_rows(
             (
                 [None if not line[i] else convert(line[i]) for i, convert in converters]
                 for line in _check_cell_counts(lines, names)
@@ -588,7 +594,7 @@ def _check_cell_counts(lines: Iterable[list[str]], names: list[str]) -> Iterator
 def _read_json(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
     decode, names = msgspec.json.Decoder(dict[str, Any]).decode, schema.names
     with _open_decompressed(path) as data:
-        yield from _build_chunks(([row[name] for name in names] for row in map(decode, data)), schema)
+        yield from _build_tables_from_rows(([row[name] for name in names] for row in map(decode, data)), schema)
 
 
 def _read_avro(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
@@ -598,12 +604,12 @@ def _read_avro(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
         reader: Any = fastavro.reader(data)
         stored_names = {field.get("doc", field["name"]): field["name"] for field in reader.writer_schema["fields"]}
         names = [stored_names[name] for name in schema.names]
-        yield from _build_chunks(([row[name] for name in names] for row in reader), schema)
+        yield from _build_tables_from_rows(([row[name] for name in names] for row in reader), schema)
 
 
-def _build_chunks(lines: Iterable[list[Any]], schema: pa.Schema) -> Iterator[pa.Table]:
+def _build_tables_from_rows(text_rows: Iterable[list[Any]], schema: pa.Schema) -> Iterator[pa.Table]:
     pending, size = list[list[Any]](), 0
-    for line in lines:
+    for line in text_rows:
         pending.append(line)
         size += sum(len(value) for value in line if isinstance(value, str))
         if len(pending) >= _MAX_CHUNK_ROWS or size >= _MAX_CHUNK_CHARACTERS:

@@ -18,7 +18,7 @@ import pyarrow.compute as compute
 from msgspec import structs
 
 from binlogtool import limits as limits_module
-from binlogtool.core.apply_where import ColumnTracker, make_row_condition
+from binlogtool.core.apply_where import ConditionColumnChecker, make_row_condition
 from binlogtool.core.open_log import FilePart, LogReader
 from binlogtool.core.record_and_selection_types import FileFinding, RecordBlock, RowBatch, Selection
 from binlogtool.errors import UsageError
@@ -26,7 +26,7 @@ from binlogtool.export import records_to_arrow
 from binlogtool.export.manifest import MAX_LISTED_FINDINGS
 from binlogtool.export.output_options import TableFilter, TypedRowOptions, describe_missing_table, describe_other_table
 from binlogtool.export.records_to_arrow import DAMAGE
-from binlogtool.export.row_event_numpy_columns import EventMetadataColumns, EventNames
+from binlogtool.export.row_event_numpy_columns import EventMetadataColumns, EventTextIndex
 from binlogtool.export.row_origin_columns import (
     describe_row_transaction,
     describe_transaction,
@@ -43,12 +43,12 @@ from binlogtool.export.typed_columns import (
     TableBatch,
     TypedColumn,
     batch_schema,
+    build_row_cells,
     build_table_batch,
     check_same_table,
     get_cell_converter,
     has_names,
     to_arrow_type,
-    to_cells,
 )
 from binlogtool.findings import SET_LINK_IDS, Finding, Severity
 from binlogtool.format_api.encode_json import findings_to_json, to_json_text
@@ -124,7 +124,9 @@ def _operation_names() -> pa.Array:
     return pa.array([None, *OPERATION_BY_SIDES.values()], pa.string())
 
 
-def _take_events(runs: Sequence[EventRun], fields: Sequence[TypedColumn], names: EventNames) -> EventRowsColumns:
+def _combine_event_runs(
+    runs: Sequence[EventRun], fields: Sequence[TypedColumn], event_texts: EventTextIndex
+) -> EventRowsColumns:
     """Return the metadata of the rows of these events."""
 
     def take(name: str) -> Any:
@@ -141,7 +143,7 @@ def _take_events(runs: Sequence[EventRun], fields: Sequence[TypedColumn], names:
             for one, picked in zip(runs, rows, strict=True)
         ]
         selected = np.concatenate(masks)
-    seq, txn = _transaction_columns(list(names.sources), columns["sources"], columns["serials"])
+    seq, txn = _transaction_columns(list(event_texts.sources), columns["sources"], columns["serials"])
     times = columns["times"]
     meta = {
         "op": _operation_names().take(pa.array(columns["sides"])),
@@ -149,13 +151,13 @@ def _take_events(runs: Sequence[EventRun], fields: Sequence[TypedColumn], names:
         "txn": txn,
         "time": pa.array(times, pa.int64(), mask=times < 0).cast(_METADATA_TYPES["time"]),
         "server": pa.array(columns["servers"]),
-        "file": pa.array(list(names.files), pa.string()).take(pa.array(columns["files"])),
+        "file": pa.array(list(event_texts.files), pa.string()).take(pa.array(columns["files"])),
         "record": pa.array(columns["records"]),
         "offset": pa.array(columns["offsets"]),
     }
     rest = {}
     if (used := set(np.unique(columns["absent"]).tolist())) != {0}:  # other events may belong to other tables
-        lists = [absent_paths(one, fields) if number in used else None for one, number in names.absent.items()]
+        lists = [absent_paths(one, fields) if number in used else None for one, number in event_texts.absent.items()]
         rest["absent"] = pa.array(lists, _TRAILING_TYPES["absent"]).take(pa.array(columns["absent"]))
     return EventRowsColumns(columns["sizes"], columns["sides"], commits, selected, meta, rest)
 
@@ -194,7 +196,9 @@ def build_batch_from_cells(
             images.append(pa.nulls(cells.size, pa.struct(image_fields)))
             continue
         columns = [
-            _build_column(cells.buffer.read_column(i, side, start, stop), field, f"{name}.{field.name}", unfit, limits)
+            _cells_to_arrow_column(
+                cells.buffer.read_column(i, side, start, stop), field, f"{name}.{field.name}", unfit, limits
+            )
             for i, field in enumerate(fields)
         ]
         mask = None if has_image.all() else pa.array(has_image == 0)
@@ -215,18 +219,20 @@ def build_batch_from_cells(
     return TableBatch(fields, batch)
 
 
-def _join_runs(
-    runs: Sequence[TableRun | EventRun], fields: Sequence[TypedColumn], names: EventNames
+def _build_columns_of_runs(
+    runs: Sequence[TableRun | EventRun], fields: Sequence[TypedColumn], event_texts: EventTextIndex
 ) -> EventRowsColumns:
     """Return the metadata of runs as columns; consecutive runs of the same kind are combined."""
     joined = list[EventRowsColumns]()
     for kind, group in groupby(runs, type):
         found: list[Any] = list(group)
-        joined.append(_combine_single_runs(found) if kind is TableRun else _take_events(found, fields, names))
+        joined.append(
+            _combine_table_runs(found) if kind is TableRun else _combine_event_runs(found, fields, event_texts)
+        )
     return _concatenate_runs(joined)
 
 
-def _combine_single_runs(runs: Sequence[TableRun]) -> EventRowsColumns:
+def _combine_table_runs(runs: Sequence[TableRun]) -> EventRowsColumns:
     sizes, sides = np.array([run.size for run in runs]), np.array([run.sides for run in runs], dtype=np.uint8)
     commits = np.zeros(sizes.sum(), dtype=bool)
     commits[np.cumsum(sizes)[[bool(run.meta["commit"]) for run in runs]] - 1] = True
@@ -294,11 +300,11 @@ def _metadata_columns(event_columns: EventRowsColumns, event_indexes: pa.Array |
             yield _expand_to_rows(event_columns.meta[name], event_indexes)
 
 
-def _build_column(
-    cells: ColumnCells, field: TypedColumn, path: str, unfit: dict[int, dict[str, Any]], limits: Limits
+def _cells_to_arrow_column(
+    cells: ColumnCells, field: TypedColumn, column_path: str, unfit_values: dict[int, dict[str, Any]], limits: Limits
 ) -> pa.Array:
     kind, flags = to_arrow_type(field.kind), np.asarray(cells.valid)
-    converted = _convert_raw_values(cells, field, path, unfit, limits) if (flags == 2).any() else None
+    converted = _convert_raw_values(cells, field, column_path, unfit_values, limits) if (flags == 2).any() else None
     if not (flags == 1).any():
         return pa.nulls(len(flags), kind) if converted is None else pa.array(converted, kind)
     stored_values = _build_stored_values(cells, flags == 1, kind)
@@ -316,7 +322,7 @@ def _build_stored_values(cells: ColumnCells, is_valid: Any, kind: pa.DataType) -
         data, ends = pa.py_buffer(bytes(cells.data[first:last])), (values - first).astype(np.int32)
         return pa.Array.from_buffers(kind, len(is_valid), [valid, pa.py_buffer(ends.tobytes()), data])
     if cells.texts is not None:
-        return _map_to_texts(values, is_valid, cells.texts, kind)
+        return _map_enum_set_to_texts(values, is_valid, cells.texts, kind)
     return pa.Array.from_buffers(kind, len(is_valid), [valid, pa.py_buffer(_narrow_integers(values, kind).tobytes())])
 
 
@@ -326,14 +332,14 @@ def _narrow_integers(values: Any, kind: pa.DataType) -> Any:
     return values.astype(np.uint32) if kind == pa.float32() else values
 
 
-def _map_to_texts(values: Any, is_valid: Any, texts: Sequence[str], kind: pa.DataType) -> pa.Array:
+def _map_enum_set_to_texts(values: Any, is_valid: Any, texts: Sequence[str], arrow_type: pa.DataType) -> pa.Array:
     """Convert numbers of an ENUM or SET to their texts."""
-    if pa.types.is_list(kind):
+    if pa.types.is_list(arrow_type):
         masks, which = np.unique(np.where(is_valid, values, 0), return_inverse=True)
         lists = [[text for bit, text in enumerate(texts) if int(mask) >> bit & 1] for mask in masks]
-        choices = pa.array(lists, kind)
+        choices = pa.array(lists, arrow_type)
     else:
-        choices, which = pa.array(["", *texts], kind), values
+        choices, which = pa.array(["", *texts], arrow_type), values
     return choices.take(pa.array(np.where(is_valid, which, 0), mask=~is_valid))
 
 
@@ -479,9 +485,9 @@ class RouterSummary(msgspec.Struct):
     def check_columns_exist(self, options: TypedRowOptions) -> None:
         """Raise UsageError if no row was selected and the condition names a column that no table has."""
         if options.where is not None and not self.rows_by_file.total() and not self.skipped_rows:
-            tracker = ColumnTracker(options.where)
+            tracker = ConditionColumnChecker(options.where)
             tracker.add_columns(self.columns)
-            tracker.require_known()
+            tracker.require_columns_exist()
 
 
 class _PendingMemory(msgspec.Struct):
@@ -497,7 +503,7 @@ class _PendingRows:
     """
 
     def __init__(
-        self, name: str, sink: TableRowSink, limits: Limits, pending_memory: _PendingMemory, names: EventNames
+        self, name: str, sink: TableRowSink, limits: Limits, pending_memory: _PendingMemory, names: EventTextIndex
     ) -> None:
         self.name, self._sink, self._limits, self._pending_memory = name, sink, limits, pending_memory
         self._names = names
@@ -509,41 +515,41 @@ class _PendingRows:
         self.rows: list[dict[str, Any]] = []
         self.size = 0
 
-    def flush(self) -> None:
+    def build_and_pass_batch(self) -> None:
         """Build a batch of the pending rows, and pass it on."""
         rows, filled, runs, size = self.rows, self.filled, self._runs, self.size
         self.rows, self.filled, self._runs, self.size = [], None, [], 0
         self._pending_memory.bytes -= size
         if rows:
-            limits_module.require_bytes(_BATCH_MEMORY_FACTOR * size)
+            limits_module.require_free_memory(_BATCH_MEMORY_FACTOR * size)
             self._sink.add_batch(self.name, build_table_batch(self.fields, rows))
         if filled is not None:
             cells = CellSlice(filled, self._start, self._stop - self._start, 0)
-            event_columns = _join_runs(runs, self.fields, self._names)
+            event_columns = _build_columns_of_runs(runs, self.fields, self._names)
             self._sink.add_batch(self.name, build_batch_from_cells(cells, event_columns, self.fields, self._limits))
 
     def add_cells(self, filled: CellBuffer, start: int, size: int, run: TableRun | EventRun) -> None:
         """Add `size` rows of cells from `start`."""
         if filled is not self.filled or start != self._stop or self.rows:
-            self.flush()
+            self.build_and_pass_batch()
             self.filled, self._start = filled, start
         self._stop = start + size
         self._runs.append(run)
-        self.add_size(filled.size_in_bytes + _RUN_BYTES * len(self._runs) - self.size)
+        self.add_memory_use(filled.size_in_bytes + _RUN_BYTES * len(self._runs) - self.size)
 
-    def set_names(self, names: EventNames) -> None:
+    def set_names(self, names: EventTextIndex) -> None:
         """Set the texts that events refer to; only while no rows are pending."""
         self._names = names
 
-    def add_size(self, size: int) -> None:
+    def add_memory_use(self, byte_count: int) -> None:
         """Add to the memory of the pending rows."""
-        self.size += size
-        self._pending_memory.bytes += size
+        self.size += byte_count
+        self._pending_memory.bytes += byte_count
 
     def set_table(self, table: TableSchema, place: str) -> None:
         """Set the definition of the table for the following rows. place: its place in the log, as text."""
         if self.table is None or (self.table.columns, self.table.key) != (table.columns, table.key):
-            self.flush()
+            self.build_and_pass_batch()
             self.fields = tuple(TypedColumn(c.name, c.type) for c in table.columns)
         self._sink.set_table(self.name, table, place)
         self.table = table
@@ -580,7 +586,7 @@ class TableRouter:
         self._on_rename = on_rename
         self._tables: dict[str, _PendingRows] = {}
         self._last: _LastRow | None = None
-        self._names, self._event_bytes = EventNames(), 0
+        self._names, self._event_bytes = EventTextIndex(), 0
         self._row_condition = None if options.where is None else make_row_condition(options.where)
         self._pending_memory = _PendingMemory()
         self._max_table_bytes, self._max_total_bytes = (
@@ -658,7 +664,7 @@ class TableRouter:
     def _add_block(self, block: RecordBlock) -> None:
         """Route the rows of a block of records."""
         if self._row_condition is not None:
-            self._row_condition.set_block(block)
+            self._row_condition.set_block_members(block)
         for i, content in enumerate(block.bodies):
             if content is not None and content.begins:
                 self._record_transaction_begin()
@@ -686,11 +692,11 @@ class TableRouter:
             return
         columns = EventMetadataColumns(row_batch, self._names)
         self._event_bytes += _EVENT_BYTES * len(columns.sizes)
-        if (selected := self._select_batch_rows(row_batch, columns.row_count)) is not None:
+        if (selected := self._mask_selected_rows(row_batch, columns.row_count)) is not None:
             columns.select_rows(selected)
-        if columns.mark_last_rows_of_transactions(events.commits):
+        if columns.mark_commits_and_report_missing(events.commits):
             self._mark_transaction_end()
-        last_row, last_pending = columns.last_row(), None
+        last_row, last_pending = columns.find_last_selected_row(), None
         last_event = -1 if last_row is None else int(np.searchsorted(columns.ends, last_row, side="right"))
         for run in events.runs:
             numbers = np.asarray(run.event_numbers)
@@ -708,16 +714,18 @@ class TableRouter:
             self._last = None
         elif last_row is not None:
             last = last_event if last_event >= 0 else 0
-            place = describe_transaction(row_batch.file, int(columns.offsets[last]), columns.find_transaction(last))
+            place = describe_transaction(
+                row_batch.file, int(columns.offsets[last]), columns.format_transaction_of_event(last)
+            )
             self._last = _LastRow(columns.commits, last_row, last_pending, place)
 
-    def _select_batch_rows(self, row_batch: RowBatch, count: int) -> Any:
+    def _mask_selected_rows(self, row_batch: RowBatch, row_count: int) -> Any:
         """Return the mask of the selected rows of a batch; None = all."""
         limit, skip = self._options.limit, self._options.skip - self.summary.skipped_rows
         marks = row_batch.row_marks
         if marks is None and limit is None and not skip:
             return None
-        selected = np.ones(count, dtype=bool) if marks is None else np.frombuffer(marks, dtype=np.uint8) != 0
+        selected = np.ones(row_count, dtype=bool) if marks is None else np.frombuffer(marks, dtype=np.uint8) != 0
         chosen = np.flatnonzero(selected)
         skipped = min(skip, len(chosen))
         self.summary.skipped_rows += skipped
@@ -741,13 +749,13 @@ class TableRouter:
     def _record_unfinished_transactions(self, row_batch: RowBatch, columns: EventMetadataColumns) -> None:
         """Note the transactions without end after which another one begins in a batch."""
         events = row_batch.rows
-        for group, event in columns.find_unfinished(events.commits, is_open=events.open):
+        for group, event in columns.find_unfinished_transactions(events.commits, is_last_open=events.open):
             if event is None:
                 if not group:
                     self.summary.add_unfinished(self._describe_open())
             elif (group or self.summary.has_begun) and not self.is_full:
                 offset = int(columns.offsets[event])
-                text = describe_transaction(row_batch.file, offset, columns.find_transaction(event))
+                text = describe_transaction(row_batch.file, offset, columns.format_transaction_of_event(event))
                 self.summary.add_unfinished(text)
         if columns.groups[-1] or not events.open:
             self.summary.record_transaction_boundary(ends=False)
@@ -760,7 +768,7 @@ class TableRouter:
         """Build batches of all pending rows."""
         self.summary.is_open, self.summary.open_transaction = self._last is not None, self._describe_open()
         for pending in self._tables.values():
-            pending.flush()
+            pending.build_and_pass_batch()
 
     @property
     def pending_bytes(self) -> int:
@@ -772,17 +780,19 @@ class TableRouter:
         last = None if self._last is None else self._last.pending
         for pending in self._tables.values():
             if pending is not last:
-                pending.flush()
+                pending.build_and_pass_batch()
         self._event_bytes = 0
         if last is None or last.filled is None:
-            self._names = EventNames()
+            self._names = EventTextIndex()
             for pending in self._tables.values():
                 pending.set_names(self._names)
 
     def _add_record(self, block: RecordBlock, i: int, content: RecordTableRows) -> None:
-        if content.changes is not None and not self._options.may_be_selected(content.changes):
+        if content.changes is not None and not self._options.may_select_ignoring_case(content.changes):
             content = self._count_unlogged_change_of_other_table(block, i, content, content.changes)
-        findings = tuple(filter(self._options.is_relevant, (*block.findings.get(i, ()), *content.findings)))
+        findings = tuple(
+            filter(self._options.is_finding_about_selected_table, (*block.findings.get(i, ()), *content.findings))
+        )
         meta = record_metadata(block, i, content, findings) | {
             "commit": False if has_transaction_ends(block.format) else None
         }
@@ -805,15 +815,15 @@ class TableRouter:
             self._add_cells(content.cells, meta, block, i)
         for row_index, row in self._select_rows(content.rows, i):
             self._add_row(row, meta | {"row": row_index}, block, i)
-        for row_index, row in self._select_rows(self._find_emptied(content), i):
+        for row_index, row in self._select_rows(self._list_rows_of_emptied_tables(content), i):
             pending = self._get_pending(display_name(row.table.name))
             self._add_row_without_images(pending, meta | {"op": row.op, "row": row_index})
         for old, new in content.renamed if self._on_rename is not None else ():
-            self._rename_table(display_name(old), display_name(new))
+            self._flush_and_report_rename(display_name(old), display_name(new))
         if content.ends:
             self._mark_transaction_end()
 
-    def _find_emptied(self, content: RecordTableRows) -> Sequence[TableRow]:
+    def _list_rows_of_emptied_tables(self, content: RecordTableRows) -> Sequence[TableRow]:
         """Return the rows about tables that a record empties or drops."""
         if not self._keeps_emptied:
             return ()
@@ -821,13 +831,13 @@ class TableRouter:
         dropped = [one for one in self.summary.seen.values() if database and split_table_name(one.name)[0] == database]
         return [*content.emptied, *(TableRow(table, "DROP", None, None) for table in dropped)]
 
-    def _rename_table(self, old: str, new: str) -> None:
+    def _flush_and_report_rename(self, old_name: str, new_name: str) -> None:
         assert self._on_rename is not None
         for pending in self._tables.values():
-            pending.flush()
-        for name in (old, new):
+            pending.build_and_pass_batch()
+        for name in (old_name, new_name):
             self._tables.pop(name, None)
-        self._on_rename(old, new)
+        self._on_rename(old_name, new_name)
 
     def _count_unlogged_change_of_other_table(
         self, block: RecordBlock, i: int, content: RecordTableRows, table: TableSchema
@@ -891,14 +901,14 @@ class TableRouter:
             or len(pending.rows) >= _MAX_BATCH_ROWS
             or pending.size + size > self._max_table_bytes
         ):
-            pending.flush()
+            pending.build_and_pass_batch()
         if pending_memory.bytes + size > self._max_total_bytes:
             self.flush()
-        row_values = meta | to_cells(row, pending.fields) | {"op": row.op}
+        row_values = meta | build_row_cells(row, pending.fields) | {"op": row.op}
         self._last = _LastRow(row_values, "commit", pending, describe_row_transaction(meta))
         pending.rows.append(row_values)
         self.summary.rows_by_file[block.file] += 1
-        pending.add_size(size)
+        pending.add_memory_use(size)
 
     def _pending_for_table(self, table: TableSchema, place: str) -> _PendingRows:
         """Return the pending rows of a table, after setting its current definition."""
@@ -952,5 +962,5 @@ class TableRouter:
 
     def _add_row_without_images(self, pending: _PendingRows, meta: dict[str, Any]) -> None:
         if pending.filled is not None:
-            pending.flush()
+            pending.build_and_pass_batch()
         pending.rows.append(meta | {"before": None, "after": None})

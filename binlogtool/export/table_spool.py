@@ -100,7 +100,7 @@ class SpooledDefinitions:
         """
         last, kinds, key = self.evolution.last, dict(self.evolution.kinds), self.evolution.key
         check_same_table(last or table, table)
-        changes = self.evolution.add_definition(table)
+        changes = self.evolution.merge_definition_and_describe_changes(table)
         self.changes += [f"{place}: {one}" for one in changes][: MAX_LISTED_FINDINGS - len(self.changes)]
         is_same = last is not None and last.columns == table.columns and last.name == table.name
         has_effect = (kinds, key) != (self.evolution.kinds, self.evolution.key)
@@ -216,7 +216,7 @@ class TableSpool:
             self._queued_writes.pop(0).result()
 
     def _write_group(self, pieces: list[TableBatch], layout: FileLayout) -> None:
-        limits.require_bytes(_WRITE_MEMORY_FACTOR * sum(piece.batch.nbytes for piece in pieces))
+        limits.require_free_memory(_WRITE_MEMORY_FACTOR * sum(piece.batch.nbytes for piece in pieces))
         sink = self._get_sink(layout.schema)
         sink.add(pa.concat_tables([layout.to_table(piece) for piece in pieces]))
         if not self._settings.options.partition_by:
@@ -263,7 +263,7 @@ _MEMORY_DIVISOR = 4
 S = TypeVar("S", bound=TableSpool)
 
 
-class TableMemory:
+class SpoolMemoryLimiter:
     """Bounds the memory and the open files of many tables. max_memory: bytes that the job may use."""
 
     def __init__(self, max_memory: int) -> None:
@@ -321,7 +321,7 @@ class TableSpools(FindingCounter, Generic[S]):
     ) -> None:  # fmt: skip
         super().__init__()
         self._folder, self._settings, self._create, self._generation = folder, settings, create, generation
-        self.memory = TableMemory(settings.max_memory)
+        self.memory = SpoolMemoryLimiter(settings.max_memory)
         self._known, self._by_name = {one.name: one for one in known}, dict[str, S]()
 
     def __getitem__(self, name: str) -> S:

@@ -33,15 +33,15 @@ from binlogtool.export.manifest import (
     TaskPiece,
     WeightedProgress,
     absolute_path,
-    can_split,
+    can_select_records_independently,
     find_parts,
     hash_file,
     pack_tasks,
 )
 from binlogtool.export.output_options import TableFileOptions
-from binlogtool.export.read_rows_of_one_file import add_histories
+from binlogtool.export.read_rows_of_one_file import add_carried_states
 from binlogtool.export.run_tasks import JobOptions, LocalRunner, OpenRunner, TaskRunner
-from binlogtool.export.spark_settings import describe_paths, describe_work
+from binlogtool.export.spark_settings import format_spark_job_name, summarize_input_paths
 from binlogtool.limits import MIB
 
 # --- Tasks that look at the inputs ---
@@ -67,13 +67,13 @@ class ScanTask(msgspec.Struct, frozen=True):
 
 
 class InputScanner(msgspec.Struct, frozen=True):
-    """Carries out scan tasks. max_part_bytes: approximate size of a part. lenient: see `scan_inputs`."""
+    """Carries out scan tasks. max_part_bytes: approximate size of a part. lenient: see `hash_and_split_inputs`."""
 
     request: ReadRequest
     max_part_bytes: int
     lenient: bool
 
-    def execute(self, task: ScanTask) -> Any:
+    def split_or_hash_file(self, task: ScanTask) -> Any:
         """Return the parts of the file, or its `FileHash`.
 
         Raises:
@@ -99,7 +99,7 @@ class InputScan(msgspec.Struct, frozen=True):
     cuts: tuple[Parts | None, ...]
 
 
-def scan_inputs(
+def hash_and_split_inputs(
     runner: TaskRunner, request: ReadRequest, max_part_bytes: int | None, *, lenient: bool = False
 ) -> InputScan:
     """Hash all files, and find the parts of those above `max_part_bytes` (None = split no file).
@@ -113,7 +113,7 @@ def scan_inputs(
     split_indexes = [i for i, one in enumerate(members) if max_part_bytes is not None and one.size > max_part_bytes]
     tasks = [*map(ScanTask, members), *(ScanTask(members[i], splits=True) for i in split_indexes)]
     scanner = InputScanner(replace(request, members=()), max_part_bytes or 0, lenient)
-    results = runner.run_tasks("reading headers", tasks, scanner.execute)
+    results = runner.run_tasks("reading headers", tasks, scanner.split_or_hash_file)
     parts_by_index = dict(zip(split_indexes, results[len(members) :], strict=True))
     return InputScan(tuple(results[: len(members)]), tuple(parts_by_index.get(i) for i in range(len(members))))
 
@@ -147,7 +147,7 @@ class TaskLimits(NamedTuple):
     deadline: float | None = None
     on_rows: Callable[[int, int], None] | None = None
 
-    def check(self, done: int, rows: int) -> None:
+    def check_deadline_and_report(self, done_bytes: int, row_count: int) -> None:
         """Report what was read so far.
 
         Raises:
@@ -156,7 +156,7 @@ class TaskLimits(NamedTuple):
         if self.deadline is not None and time.monotonic() > self.deadline:
             raise LimitError("the time limit was reached")
         if self.on_rows is not None:
-            self.on_rows(done, rows)
+            self.on_rows(done_bytes, row_count)
 
 
 # --- The job ---
@@ -196,7 +196,7 @@ class TableJob(msgspec.Struct, frozen=True):
     on_step: ProgressCallback | None = None
 
     @contextmanager
-    def open(self, inputs: list[ManifestInput]) -> Iterator[OpenedJob]:
+    def open_job_runner(self, inputs: list[ManifestInput]) -> Iterator[OpenedJob]:
         """Open the runner of the job's tasks.
 
         Raises:
@@ -207,12 +207,12 @@ class TableJob(msgspec.Struct, frozen=True):
         on_step, size = self.on_step, sum(i.size for i in inputs)
         if on_step is not None:
             on_step = WeightedProgress(on_step, _STAGE_WEIGHTS, size)
-        name = describe_work(f"convert --to {self.shape.to}", [describe_paths([i.path for i in inputs])])
+        name = format_spark_job_name(f"convert --to {self.shape.to}", [summarize_input_paths([i.path for i in inputs])])
         with self.open_runner(JobOptions(name, on_step, deadline)) as runner:
             if not isinstance(runner, LocalRunner):
                 yield OpenedJob(runner, TaskLimits())
                 return
-            limits_module.set_resident_ceiling()
+            limits_module.restore_ceiling_of_resident_memory()
             report = None if runner.pool is not None else on_step
             on_rows = None if report is None else partial(_report_rows, report, size)
             yield OpenedJob(runner, TaskLimits(deadline, on_rows))
@@ -225,9 +225,11 @@ class TableJob(msgspec.Struct, frozen=True):
         """
         members, size = self.build_members(inputs), sum(i.size for i in inputs)
         part_size = min(max(MIN_SPLIT_SIZE, size // (_PARTS_PER_FILE * count)), MAX_SPLIT_SIZE)
-        request, selection = add_histories(self.build_request(members)), self.request.selection
-        can_be_split = count > 1 and can_split(selection)
-        scan = scan_inputs(runner, request, part_size if can_be_split else None, lenient=selection.on_damage != "stop")
+        request, selection = add_carried_states(self.build_request(members)), self.request.selection
+        can_be_split = count > 1 and can_select_records_independently(selection)
+        scan = hash_and_split_inputs(
+            runner, request, part_size if can_be_split else None, lenient=selection.on_damage != "stop"
+        )
         inputs = [replace(i, sha256=h.sha256, trouble=h.trouble) for i, h in zip(inputs, scan.hashes, strict=True)]
         members = tuple(replace(m, trouble=i.trouble) for m, i in zip(request.members, inputs, strict=True))
         return JobPlan(replace(request, members=members), inputs, pack_tasks(members, scan.cuts, count))

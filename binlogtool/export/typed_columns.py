@@ -64,10 +64,10 @@ def to_sql_type(kind: str) -> str:
     return f"string COMMENT '{JSON}'" if kind == JSON else kind
 
 
-def from_spark_column(column: Any) -> str:
+def column_type_from_spark_field(spark_field: Any) -> str:
     """Return the column type of a field in a schema that Spark passes back."""
-    plain: str = column.dataType.simpleString()
-    return JSON if plain == "string" and column.metadata.get("comment") == JSON else plain
+    plain: str = spark_field.dataType.simpleString()
+    return JSON if plain == "string" and spark_field.metadata.get("comment") == JSON else plain
 
 
 def to_arrow_type(kind: str) -> pa.DataType:
@@ -96,7 +96,7 @@ _TEXT_CONVERTIBLE = frozenset(
 )
 
 
-def widen_type(first: str, second: str) -> str | None:
+def find_common_wider_type(first: str, second: str) -> str | None:
     """Return the type that can hold the values of both types; None if there is none."""
     if first == second:
         return first
@@ -104,19 +104,21 @@ def widen_type(first: str, second: str) -> str | None:
         return "double"
     if {first, second} <= set(_INTEGER_DIGITS):
         return "bigint"
-    sizes = [_digit_counts(kind) for kind in (first, second)]
+    sizes = [_count_whole_and_fraction_digits(kind) for kind in (first, second)]
     if sizes[0] is not None and sizes[1] is not None:
         whole, scale = (max(pair) for pair in zip(*sizes, strict=True))
         return f"decimal({whole + scale},{scale})" if whole + scale <= MAX_DECIMAL_DIGITS else "string"
-    fits = all(kind in _TEXT_CONVERTIBLE or _digit_counts(kind) is not None for kind in (first, second))
+    fits = all(
+        kind in _TEXT_CONVERTIBLE or _count_whole_and_fraction_digits(kind) is not None for kind in (first, second)
+    )
     return "string" if fits else None
 
 
-def _digit_counts(kind: str) -> tuple[int, int] | None:
+def _count_whole_and_fraction_digits(sql_type: str) -> tuple[int, int] | None:
     """Return the maximum number of digits before and after the decimal point; None if the type is not a number."""
-    if kind in _INTEGER_DIGITS:
-        return _INTEGER_DIGITS[kind], 0
-    digits = _DECIMAL.fullmatch(kind)
+    if sql_type in _INTEGER_DIGITS:
+        return _INTEGER_DIGITS[sql_type], 0
+    digits = _DECIMAL.fullmatch(sql_type)
     return None if digits is None else (int(digits[1]) - int(digits[2]), int(digits[2]))
 
 
@@ -269,7 +271,7 @@ def list_older_files(files: Sequence[tuple[str, str]]) -> Iterator[tuple[str, st
             yield from _walk_back(folder_files[:first])
 
 
-def read_older_tables(files: Sequence[tuple[str, str]], options: ReadOptions) -> list[TableSchema]:
+def read_older_table_definitions(files: Sequence[tuple[str, str]], options: ReadOptions) -> list[TableSchema]:
     """Return the tables that older files describe, for given (path, format) pairs."""
     tables = dict[tuple[str, ...], TableSchema]()
     for path, format_ in reversed(list(list_older_files(files))):
@@ -305,7 +307,7 @@ TRAILING_COLUMNS: tuple[tuple[str, str], ...] = (
 columns that an image lacks, to distinguish them from NULL values."""
 
 
-def to_cells(row: TableRow, fields: Sequence[TypedColumn]) -> dict[str, Any]:
+def build_row_cells(row: TableRow, fields: Sequence[TypedColumn]) -> dict[str, Any]:
     """Return the cells before, after, key, ops, unfit and absent of a row.
 
     Texts are JSON; images map column names to values.
@@ -368,32 +370,37 @@ class PartialImages:
         self._picks = compute.add(compute.multiply(numbers, 2), compute.cast(update, pa.int32()))
         self._type = absent.type
 
-    def _updates_lacking(self, path: str) -> pa.Array | None:
+    def _mask_updates_lacking_column(self, column_path: str) -> pa.Array | None:
         """Return a mask of the UPDATEs whose image lacks a column; None if there are none."""
-        marks = [is_update and names is not None and path in names for is_update, names in self._kinds]
+        marks = [is_update and names is not None and column_path in names for is_update, names in self._kinds]
         return pa.array(marks, pa.bool_()).take(self._picks) if any(marks) else None
 
-    def fill_column(self, name: str, old: pa.Array, new: pa.Array) -> pa.Array:
+    def fill_absent_after_values(self, column_name: str, before_values: pa.Array, after_values: pa.Array) -> pa.Array:
         """Return a column of the after image, with absent values taken from the before image."""
-        lacks = self._updates_lacking(_AFTER + name)
-        return new if lacks is None else compute.if_else(lacks, old, new)
+        lacks = self._mask_updates_lacking_column(_AFTER + column_name)
+        return after_values if lacks is None else compute.if_else(lacks, before_values, after_values)
 
-    def find_changed(self, name: str, differs: pa.Array) -> pa.Array:
+    def mask_updates_setting_column(self, column_name: str, differs: pa.Array) -> pa.Array:
         """Return a mask of the UPDATEs that set a column. differs: mask of rows whose images have different values."""
-        set_alone, unchanged = self._updates_lacking(_BEFORE + name), self._updates_lacking(_AFTER + name)
+        set_alone, unchanged = (
+            self._mask_updates_lacking_column(_BEFORE + column_name),
+            self._mask_updates_lacking_column(_AFTER + column_name),
+        )
         differs = differs if set_alone is None else compute.or_(differs, set_alone)
         return differs if unchanged is None else compute.and_(differs, compute.invert(unchanged))
 
     @property
     def unfilled(self) -> pa.Array:
         """The column `absent`, without the columns that could be filled."""
-        return pa.array([_unfilled_paths(*kind) for kind in self._kinds], self._type).take(self._picks)
+        return pa.array([_list_paths_without_value(*kind) for kind in self._kinds], self._type).take(self._picks)
 
 
-def _unfilled_paths(is_update: bool, names: Sequence[str] | None) -> list[str] | None:
-    if names is None or not is_update:
-        return None if names is None else list(names)
-    unfilled: Any = [one for one in names if one[: len(_AFTER)] != _AFTER or _BEFORE + one[len(_AFTER) :] in names]
+def _list_paths_without_value(is_update: bool, absent_paths: Sequence[str] | None) -> list[str] | None:
+    if absent_paths is None or not is_update:
+        return None if absent_paths is None else list(absent_paths)
+    unfilled: Any = [
+        one for one in absent_paths if one[: len(_AFTER)] != _AFTER or _BEFORE + one[len(_AFTER) :] in absent_paths
+    ]
     return unfilled or None
 
 
@@ -489,7 +496,7 @@ class TableEvolution:
         self.key: tuple[str, ...] = ()
         self.last: TableSchema | None = None
 
-    def add_definition(self, table: TableSchema) -> list[str]:
+    def merge_definition_and_describe_changes(self, table: TableSchema) -> list[str]:
         """Merge the table's current definition; return the changes as texts."""
         before, self.last, self.key = self.last, table, table.key or self.key
         if before is not None and before.columns == table.columns:
@@ -497,7 +504,7 @@ class TableEvolution:
         changes, is_first, is_partial = list[str](), not self.kinds, (before or table).is_partial
         for name, kind in [(c.name, c.type) for c in table.columns]:
             old_kind = self.kinds.get(name)
-            self.kinds[name] = kind if old_kind is None else widen_type(old_kind, kind) or old_kind
+            self.kinds[name] = kind if old_kind is None else find_common_wider_type(old_kind, kind) or old_kind
             has_both_names = has_names(before or table) and has_names(table)
             if is_first or (is_partial and old_kind is None) or not has_both_names:
                 continue
@@ -505,7 +512,7 @@ class TableEvolution:
                 changes.append(f"the column {name} ({kind}) is new")
             elif self.kinds[name] != old_kind:
                 changes.append(f"the column {name} ({old_kind}) is {self.kinds[name]} now")
-            elif widen_type(old_kind, kind) is None:
+            elif find_common_wider_type(old_kind, kind) is None:
                 changes.append(f"the column {name} is {old_kind}: values of type {kind} are kept in unfit")
         if before is None or before.is_partial or not (has_names(before) and has_names(table)):
             return changes
@@ -600,7 +607,7 @@ class TableLayout:
         merged = images["after"]
         if partial is not None:
             named = zip(self.fields, images["before"], merged, strict=True)
-            merged = [partial.fill_column(field.name, old, new) for field, old, new in named]
+            merged = [partial.fill_absent_after_values(field.name, old, new) for field, old, new in named]
         if after.null_count and before.null_count < len(before):
             has_after = after.is_valid()
             merged = [_choose_values(has_after, new, old) for new, old in zip(merged, images["before"], strict=True)]
@@ -615,7 +622,7 @@ class TableLayout:
         columns, changed = [], list[pa.Array]()
         for field, old, new, value in zip(self.fields, images["before"], images["after"], merged, strict=True):
             is_changed = compute.and_(update, _mark_differing_values(old, new))
-            is_changed = is_changed if partial is None else partial.find_changed(field.name, is_changed)
+            is_changed = is_changed if partial is None else partial.mask_updates_setting_column(field.name, is_changed)
             changed.append(is_changed)
             shown = compute.or_(compute.invert(update), is_changed)
             columns.append(
@@ -645,7 +652,7 @@ class TableLayout:
                 columns.append(pa.nulls(len(image_array), to_arrow_type(kind)))
                 continue
             source_kind, values = source_columns[name]
-            if source_kind != kind and widen_type(source_kind, kind) != kind:
+            if source_kind != kind and find_common_wider_type(source_kind, kind) != kind:
                 values, rest = _split_fitting(values, kind)
                 _collect_unfit(rest, f"{image}.{name}", unfit)
             columns.append(values if values.type == to_arrow_type(kind) else compute.cast(values, to_arrow_type(kind)))

@@ -30,7 +30,7 @@ from binlogtool.core.record_filter import RecordRange
 from binlogtool.core.resolve_paths import find_logs_among
 from binlogtool.errors import BinlogtoolError, InputOutputError, UsageError
 from binlogtool.export.envelopes.convert_values import ChangeMessage
-from binlogtool.export.envelopes.encode_change_messages import MessageScript, message_script_factory
+from binlogtool.export.envelopes.encode_change_messages import ChangeMessageWriter, make_change_message_writer_factory
 from binlogtool.export.manifest import (
     FindingTally,
     Manifest,
@@ -86,7 +86,7 @@ class ReverseSpool:
         self._segments.append((start, self._file.tell() - start))
         self._pending, self._size = [], 0
 
-    def read(self) -> Iterator[bytes]:
+    def read_in_reverse_order(self) -> Iterator[bytes]:
         """Yield all bytes, the last piece first."""
         yield b"".join(reversed(self._pending))
         for start, size in reversed(self._segments):
@@ -128,7 +128,7 @@ class StreamJob(msgspec.Struct):
     on_read: Callable[[str, int], None] | None = None
     is_damage: Callable[[Finding], bool] | None = None
     generation: int | None = None
-    messages: list[MessageScript] = msgspec.field(default_factory=list)
+    messages: list[ChangeMessageWriter] = msgspec.field(default_factory=list)
     other_message_count: int = 0
     """Number of messages that other jobs wrote to the file."""
     finding_tally: FindingTally = msgspec.field(default_factory=FindingTally)
@@ -150,27 +150,30 @@ class StreamJob(msgspec.Struct):
         """
         files = [i.path for i in inputs]
         with open_log(files, self.request.read_options(format), LogReader) as log, stage.open("xb") as out:
-            chunks = self.encode_parts(self.account_parts(self.read_parts(log), inputs), stage.parent)
+            chunks = self.encode_parts(self.count_parts_and_drop_damage(self.read_parts(log), inputs), stage.parent)
             checksum = 0
             for data in chunks:
                 checksum = CRC32.kernel(data, checksum)
                 out.write(data)
-            self.check_names_exist(log)
+            self.require_selection_not_empty(log)
         if self.wording.flashback:
-            self.remarks += tuple(_remark_unread_logs(inputs))
-        return self.prove_output(inputs, stage, checksum)
+            self.remarks += tuple(_remark_unnamed_later_logs(inputs))
+        return self.verify_output_and_build_manifest(inputs, stage, checksum)
 
-    def prove_output(self, inputs: list[ManifestInput], stage: Path, checksum: int) -> Manifest:
-        """Read the file back, unless damage stopped the work, and build the manifest. checksum: CRC-32 of its bytes.
+    def verify_output_and_build_manifest(
+        self, inputs: list[ManifestInput], output_path: Path, expected_crc32: int
+    ) -> Manifest:
+        """Read the file back, unless damage stopped the work, and build the manifest. expected_crc32: CRC-32 of its
+        bytes.
 
         Raises:
             InputOutputError: the file does not contain the records that were read.
         """
         if self.finding_tally.stops_conversion(self.request.selection):
             return self.build_manifest(inputs, (), (), complete=False)
-        found = read_file_back(stage)
-        checks = tuple(self._check_output(found, checksum))
-        output = ManifestOutput(stage.name, self.row_count, found.size, found.sha256)
+        found = summarize_file_content(output_path)
+        checks = tuple(self._compare_read_back_content(found, expected_crc32))
+        output = ManifestOutput(output_path.name, self.row_count, found.size, found.sha256)
         return self.build_manifest(inputs, (output,), checks, complete=True)
 
     # -- writing -----------------------------------------------------------------------------------------------
@@ -179,7 +182,7 @@ class StreamJob(msgspec.Struct):
     def _is_script(self) -> bool:
         return self.to in ("sql", "flashback")
 
-    def check_names_exist(self, log: LogReader) -> None:
+    def require_selection_not_empty(self, log: LogReader) -> None:
         """Check that the selection selected anything, unless there was damage.
 
         Raises:
@@ -192,13 +195,13 @@ class StreamJob(msgspec.Struct):
             self.records_by_file.total() if self.envelope is None else self.message_count,
         )
         selected = sum(not one.is_empty for one in self.script_ends) if is_script else selected
-        unmatched = log.find_unmatched(self.request.selection, selected)
+        unmatched = log.find_unmatched_names(self.request.selection, selected)
         if is_script:
-            unmatched.require_transactions()
+            unmatched.refuse_unmatched_gtids()
         if not selected:
             lost = [one["message"] for one in self.finding_tally.listed if one["id"] == NOT_REVERSIBLE]
             if not lost:
-                unmatched.require_none()
+                unmatched.refuse_missing_names()
             if (
                 is_script
                 and not self.finding_tally.errors
@@ -237,9 +240,11 @@ class StreamJob(msgspec.Struct):
             refuse_salvage(self.request.selection, "a stream of raw bytes")
             return iter(log.blocks(self.request.selection, decode="frame", raw=True))
         if self.envelope is not None:
-            create_messages = message_script_factory(self.envelope, self.request.selection, self.message_sink)
+            create_messages = make_change_message_writer_factory(
+                self.envelope, self.request.selection, self.message_sink
+            )
 
-            def start_messages(changes: ChangeReader) -> MessageScript:
+            def start_messages(changes: ChangeReader) -> ChangeMessageWriter:
                 self.messages.append(create_messages(changes))
                 return self.messages[-1]
 
@@ -248,11 +253,11 @@ class StreamJob(msgspec.Struct):
             return self.compiled_lines(log.record_ranges(self.request.selection, part=part))
         return iter(log.blocks(self.request.selection, part=part))
 
-    def account_parts(
+    def count_parts_and_drop_damage(
         self, parts: Iterable[StreamPart], inputs: list[ManifestInput]
     ) -> Iterator[RecordBlock | SqlFragment | ScriptText]:
         """Yield all parts except damage, which is recorded for the manifest; count records and report progress."""
-        before, total = _cumulative_sizes(inputs)
+        before, total = _bytes_before_each_file(inputs)
         for part in parts:
             if isinstance(part, FileFinding):
                 damage = self.is_damage is None or self.is_damage(part.finding)
@@ -299,12 +304,14 @@ class StreamJob(msgspec.Struct):
                 if isinstance(part, ScriptText | SqlFragment):
                     yield self._add_generation(part.data)
                 else:
-                    yield from filler.fill(bytes(self._add_generation(self.encode_block(part))), part.long_values)
+                    yield from filler.fill_placeholders(
+                        bytes(self._add_generation(self.encode_block(part))), part.long_values
+                    )
             return
         with ReverseSpool(folder) as script:
             for part in parts:
                 script.add([bytes(part.data)] if isinstance(part, ScriptText | SqlFragment) else record_texts(part))
-            yield from script.read()
+            yield from script.read_in_reverse_order()
 
     def _add_generation(self, lines: bytes | memoryview) -> bytes | memoryview:
         if self.generation is None:
@@ -332,10 +339,20 @@ class StreamJob(msgspec.Struct):
 
     # -- the proof -----------------------------------------------------------------------------------------------------
 
-    def _check_output(self, found: FileContent, checksum: int) -> Iterator[ManifestCheck]:
-        """Yield the checks of the file. found: the file as read back. checksum: CRC-32 of the written bytes."""
-        stage, rows, size, lines = found.path, self.records_by_file.total(), found.size, found.lines
-        if found.checksum != checksum:
+    def _compare_read_back_content(
+        self, read_back_content: FileContent, expected_crc32: int
+    ) -> Iterator[ManifestCheck]:
+        """Yield the checks of the file. read_back_content: the file as read back.
+
+        expected_crc32: CRC-32 of the written bytes.
+        """
+        stage, rows, size, lines = (
+            read_back_content.path,
+            self.records_by_file.total(),
+            read_back_content.size,
+            read_back_content.lines,
+        )
+        if read_back_content.checksum != expected_crc32:
             raise InputOutputError(f"{stage}: what was read back differs from what was written")
         if self.envelope is not None:
             written = self.message_count
@@ -361,7 +378,7 @@ class StreamJob(msgspec.Struct):
             yield ManifestCheck(
                 "statements-are-whole", f"{count_statements(stage):,} statements of {rows:,} records{changes_text}"
             )
-        yield ManifestCheck("read-back-equal", f"sha256 {found.sha256} of {size:,} bytes")
+        yield ManifestCheck("read-back-equal", f"sha256 {read_back_content.sha256} of {size:,} bytes")
 
     def build_manifest(
         self,
@@ -389,7 +406,7 @@ class StreamJob(msgspec.Struct):
         )
 
 
-def _remark_unread_logs(inputs: Sequence[ManifestInput]) -> Iterator[str]:
+def _remark_unnamed_later_logs(inputs: Sequence[ManifestInput]) -> Iterator[str]:
     """Yield a remark if the last input belongs to a set whose later logs are not among the inputs."""
     path = os.path.abspath(inputs[-1].path)
     folder, base = os.path.dirname(path), os.path.splitext(path)[0]
@@ -412,7 +429,7 @@ def _remark_unread_logs(inputs: Sequence[ManifestInput]) -> Iterator[str]:
             yield f"{text}; also name the later logs, or the directory"
 
 
-def _cumulative_sizes(inputs: list[ManifestInput]) -> tuple[dict[str, int], int]:
+def _bytes_before_each_file(inputs: list[ManifestInput]) -> tuple[dict[str, int], int]:
     """Return the number of bytes before each file (name -> bytes), and the total."""
     before, total = dict[str, int](), 0
     for input_ in inputs:
@@ -431,7 +448,7 @@ class FileContent(msgspec.Struct, frozen=True):
     lines: int
 
 
-def read_file_back(path: Path) -> FileContent:
+def summarize_file_content(path: Path) -> FileContent:
     """Read a finished file in one pass, and return the facts about its content."""
     size = checksum = lines = 0
     digest = hashlib.sha256()

@@ -18,12 +18,12 @@ from binlogtool.core import open_file as open_file_module
 from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.export import records_to_arrow
-from binlogtool.export.incremental_positions import is_closed
+from binlogtool.export.incremental_positions import has_later_written_file
 from binlogtool.export.manifest import FindingTally, Manifest, ManifestCheck, ManifestInput, ReadRequest, TaskPiece
 from binlogtool.export.output_options import DEFAULT_FILE_SIZE, NO_TEXT, NULL_PARTITION, TableFileOptions
-from binlogtool.export.read_rows_of_one_file import read_member
+from binlogtool.export.read_rows_of_one_file import read_file_rows
 from binlogtool.export.spool_to_table_files import FinishedFile, FinishTask, TableFinisher
-from binlogtool.export.table_files import TableFileCounts, count_file, to_stored_text
+from binlogtool.export.table_files import TableFileCounts, read_back_and_count_file, to_stored_text
 from binlogtool.export.table_spool import TableSpool, TableSpools
 from binlogtool.export.typed_columns import TableBatch, TableEvolution
 from binlogtool.export.write_typed_tables import RowKind, SpoolResult, TaskReader
@@ -49,7 +49,7 @@ class RowTotals(msgspec.Struct, frozen=True):
         return RowTotals(*map(sum, zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True)))
 
 
-def total_rows(batch: pa.RecordBatch) -> RowTotals:
+def sum_row_totals(batch: pa.RecordBatch) -> RowTotals:
     """Return the totals of rows of records, without `text_bytes`."""
     damage, size = batch["record"].null_count, compute.sum(batch["size"]).as_py() or 0
     return RowTotals(batch.num_rows, 0, batch.num_rows - damage, size, damage)
@@ -60,7 +60,7 @@ _EVENT_RANGE_COLUMNS = ("inner_offset", "inner_size")
 """Columns with the range of an event within the record that contains it."""
 
 
-class EventRanges(msgspec.Struct):
+class EventContiguityCheck(msgspec.Struct):
     """Check that the events of each group are contiguous from the group's first byte on, in row order.
 
     broken: log file -> number of the first group with a gap.
@@ -71,7 +71,7 @@ class EventRanges(msgspec.Struct):
     broken: dict[str, int] = msgspec.field(default_factory=dict)
     _last: tuple[str, int, int] | None = None
 
-    def add_rows(self, table: pa.Table) -> None:
+    def check_next_rows(self, table: pa.Table) -> None:
         """Check the next rows of one part file."""
         columns = (table[name].to_pylist() for name in ("file", "record", *_EVENT_RANGE_COLUMNS))
         for file, record, offset, size in zip(*columns, strict=True):
@@ -83,7 +83,7 @@ class EventRanges(msgspec.Struct):
                 self.broken.setdefault(file, record)
             self._last = (file, record, offset + size)
 
-    def merge(self, other: EventRanges) -> None:
+    def merge(self, other: EventContiguityCheck) -> None:
         """Add the results of another task, whose rows begin with a new group."""
         self.groups += other.groups
         self.events += other.events
@@ -101,7 +101,7 @@ class EventRanges(msgspec.Struct):
         return ManifestCheck("events-without-holes", text)
 
 
-class OutputCounts(msgspec.Struct):
+class ReadBackCounts(msgspec.Struct):
     """What a task read, and the content of its files as read back.
 
     last_records: log file -> highest record number. event_ranges: check of event ranges; None unless events share
@@ -113,23 +113,25 @@ class OutputCounts(msgspec.Struct):
     records: Counter[str] = msgspec.field(default_factory=Counter)
     last_records: dict[str, int] = msgspec.field(default_factory=dict)
     finding_tally: FindingTally = msgspec.field(default_factory=FindingTally)
-    event_ranges: EventRanges | None = None
+    event_ranges: EventContiguityCheck | None = None
     notes: FindingTally = msgspec.field(default_factory=FindingTally)
 
     def count_file(
         self, file_options: TableFileOptions, folder: Path, path: Path, schema: pa.Schema
     ) -> TableFileCounts:  # fmt: skip
-        """Read a file back; see `table_files.count_file`."""
+        """Read a file back; see `table_files.read_back_and_count_file`."""
         partition_values = parse_partition_values(path.relative_to(folder))
         extra = (*_REQUIRED_COLUMNS, *(_EVENT_RANGE_COLUMNS if self.event_ranges is not None else ()))
-        return count_file(file_options, folder, path, schema, partial(self._add_rows, partition_values), extra)
+        return read_back_and_count_file(
+            file_options, folder, path, schema, partial(self._add_rows, partition_values), extra
+        )
 
     def _add_rows(self, partition_values: Mapping[str, str | None], table: pa.Table) -> None:
         for name in _REQUIRED_COLUMNS:
             if name in partition_values:
                 table = table.append_column(name, pa.array([partition_values[name]] * table.num_rows, pa.string()))
         if self.event_ranges is not None:
-            self.event_ranges.add_rows(table)
+            self.event_ranges.check_next_rows(table)
         for row in table.group_by("file").aggregate([("record", "count"), ("record", "max")]).to_pylist():
             self.records[row["file"]] += row["record_count"]
             if row["record_max"] is not None:
@@ -138,7 +140,7 @@ class OutputCounts(msgspec.Struct):
             for finding in msgspec.json.decode(row["findings"]):
                 self.finding_tally.add(row["file"], finding, damage=row["type"] == records_to_arrow.DAMAGE)
 
-    def merge(self, other: OutputCounts) -> None:
+    def merge(self, other: ReadBackCounts) -> None:
         """Add the counts of the next task."""
         self.totals += other.totals
         self.files += other.files
@@ -231,20 +233,20 @@ class RecordRows(RowKind, frozen=True):
         counts.totals = replace(counts.totals, text_bytes=sum(one.text_bytes for one in counts.files))
         return SpoolResult([spooled], counts.finding_tally, counts)
 
-    def _read_batches(self, reader: TaskReader, counts: OutputCounts) -> Iterator[pa.RecordBatch]:
+    def _read_batches(self, reader: TaskReader, counts: ReadBackCounts) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task, and count them."""
         report = reader.make_progress()
         for piece in reader.task.pieces:
             begin = 0 if piece.part.start is None else piece.part.start.offset
             for batch in _read_piece(piece, reader.request, counts.notes):
                 yield batch
-                counts.totals += total_rows(batch)
+                counts.totals += sum_row_totals(batch)
                 offset = batch["offset"][batch.num_rows - 1].as_py() if batch.num_rows else 0
                 report(piece.member.name, max(offset or 0, begin), counts.totals.rows)
 
-    def merge_outcomes(self, outcomes: Sequence[OutputCounts]) -> OutputCounts:
+    def merge_outcomes(self, outcomes: Sequence[ReadBackCounts]) -> ReadBackCounts:
         """Return the outcome of all tasks."""
-        merged = OutputCounts(event_ranges=EventRanges() if self.has_events else None)
+        merged = ReadBackCounts(event_ranges=EventContiguityCheck() if self.has_events else None)
         for one in outcomes:
             merged.merge(one)
         return merged
@@ -255,7 +257,7 @@ class RecordRows(RowKind, frozen=True):
         merged.finding_tally.merge(merged.outcome.notes)
         return merged
 
-    def get_finished_files(self, outcome: OutputCounts) -> list[FinishedFile]:
+    def get_finished_files(self, outcome: ReadBackCounts) -> list[FinishedFile]:
         """Return the files of the output."""
         return outcome.files
 
@@ -265,7 +267,7 @@ class RecordRows(RowKind, frozen=True):
         Raises:
             InputOutputError: records are missing or duplicated.
         """
-        counts: OutputCounts = result.outcome
+        counts: ReadBackCounts = result.outcome
         totals, spark = counts.totals, manifest.details.get("spark")
         details = {"spark": {**spark, "observed": asdict(totals)}} if spark else {}
         names = [to_stored_text(self.shape, records_to_arrow.printable_path(one.path)) for one in manifest.inputs]
@@ -286,8 +288,8 @@ def _read_piece(piece: TaskPiece, request: ReadRequest, notes: FindingTally) -> 
     def add_note(finding: Finding) -> None:
         notes.add(records_to_arrow.printable_path(member.name), finding_to_value(finding), damage=False)
 
-    is_member_closed = partial(is_closed, member, request.members, request.open_member)
-    return read_member(member, request, piece.part, is_file_closed=is_member_closed, on_note=add_note)
+    is_member_closed = partial(has_later_written_file, member, request.members, request.open_member)
+    return read_file_rows(member, request, piece.part, is_file_closed=is_member_closed, on_finding_without_row=add_note)
 
 
 def make_record_rows(request: ReadRequest, shape: TableFileOptions, inputs: Sequence[ManifestInput]) -> RecordRows:

@@ -27,7 +27,7 @@ from binlogtool.core.record_and_selection_types import FileFinding, Selection
 from binlogtool.errors import name_os_errors
 from binlogtool.export import task_planning
 from binlogtool.export.atomic_output import TABLES_FILE
-from binlogtool.export.incremental_positions import KnownTable, is_closed, is_damage
+from binlogtool.export.incremental_positions import KnownTable, has_later_written_file, is_damage
 from binlogtool.export.manifest import (
     FindingTally,
     Manifest,
@@ -40,7 +40,7 @@ from binlogtool.export.manifest import (
     piece_size,
 )
 from binlogtool.export.output_options import TableFileOptions, TypedRowOptions, is_part_selected
-from binlogtool.export.read_rows_of_one_file import iter_tables, read_definitions, tables_before
+from binlogtool.export.read_rows_of_one_file import iter_tables, read_definitions, select_tables_before_piece
 from binlogtool.export.records_to_arrow import DAMAGE
 from binlogtool.export.run_tasks import TaskRunner
 from binlogtool.export.spool_to_table_files import (
@@ -64,9 +64,9 @@ from binlogtool.export.task_planning import TASKS_FOLDER, TableJob, TaskLimits, 
 from binlogtool.export.typed_columns import (
     TableEvolution,
     TableLayout,
-    read_older_tables,
+    find_common_wider_type,
+    read_older_table_definitions,
     table_rules,
-    widen_type,
 )
 from binlogtool.findings import SET_LINK_IDS
 from binlogtool.format_api.format import Hints
@@ -132,7 +132,7 @@ class TaskReader(msgspec.Struct, frozen=True):
         request, task = self.request, self.task
         if task.is_whole_log:
             members = request.members
-            older = read_older_tables([(one.path, one.format) for one in members], request.read_options())
+            older = read_older_table_definitions([(one.path, one.format) for one in members], request.read_options())
             with self._open_log(members, request) as log:
                 log.open_first()
                 yield OpenedPart(log, request.selection, WHOLE_FILE, older)
@@ -149,7 +149,7 @@ class TaskReader(msgspec.Struct, frozen=True):
     def is_damage(self, trouble: FileFinding) -> bool:
         """Return True if a finding means that bytes could not be read as they should be."""
         member = next(one for one in self.request.members if one.name == trouble.file)
-        closed = partial(is_closed, member, self.request.members, self.request.open_member)
+        closed = partial(has_later_written_file, member, self.request.members, self.request.open_member)
         return is_damage(trouble.finding, closed)
 
     def make_progress(self) -> Callable[[str, int, int], None]:
@@ -161,7 +161,7 @@ class TaskReader(msgspec.Struct, frozen=True):
         for piece in self.task.pieces:
             before[piece.member.name] = done - (0 if piece.part.start is None else piece.part.start.offset)
             done += piece_size(piece)
-        return lambda file, end, rows: self.limits.check(before[file] + end, rows)
+        return lambda file, end, rows: self.limits.check_deadline_and_report(before[file] + end, rows)
 
 
 class SpoolResult(msgspec.Struct):
@@ -215,11 +215,11 @@ class RowKind(msgspec.Struct, frozen=True):
         """
         return set()
 
-    def is_cut(self, first: Any, second: Any) -> bool:
+    def is_transaction_split_between(self, first: Any, second: Any) -> bool:
         """Return True if a transaction continues from one task in the next; both must then be one task."""
         return False
 
-    def check_result(self, result: SpoolResult, tables: Collection[str], request: ReadRequest) -> None:
+    def check_named_tables_exist(self, result: SpoolResult, table_names: Collection[str], request: ReadRequest) -> None:
         """Check the merged result of all tasks, and their tables. Raises UsageError: the options name others."""
 
     def merge_outcomes(self, outcomes: Sequence[Any]) -> Any:
@@ -296,22 +296,22 @@ class TypedRows(RowKind, frozen=True):
         settings = self.make_settings(reader.shape, reader.request, pool)
         tables = TableSpools[TableSpool](reader.folder, settings, known)
         router = TableRouter(self.options, tables, reader.request.limits, known=[one.name for one in known])
-        self.route_parts(reader, router, tables)
+        self.route_task_rows(reader, router, tables)
         return SpoolResult(tables.finish(), tables.finding_tally, router.summary)
 
-    def route_parts(self, reader: TaskReader, router: TableRouter, tables: FindingCounter) -> None:
-        """Route the rows of what a task reads. tables: receive the findings."""
+    def route_task_rows(self, reader: TaskReader, router: TableRouter, finding_counter: FindingCounter) -> None:
+        """Route the rows of what a task reads. finding_counter: receive the findings."""
         report = reader.make_progress()
 
         def on_finding(item: FileFinding) -> bool:
             if item.finding.id in SET_LINK_IDS:  # the conversion reports it, whatever a task reads
                 return False
-            return tables.count_finding_and_return_damage(item, damage=reader.is_damage(item))
+            return finding_counter.count_finding_and_return_damage(item, damage=reader.is_damage(item))
 
         for log, selection, part, known_tables in reader.open_parts():
             for file, end in router.route_log(log, selection, known_tables, part, on_finding):
                 report(file, end, router.summary.rows_by_file.total())
-            if router.is_full or tables.finding_tally.stops_conversion(selection):
+            if router.is_full or finding_counter.finding_tally.stops_conversion(selection):
                 break
         router.flush()
 
@@ -319,7 +319,7 @@ class TypedRows(RowKind, frozen=True):
         """Return the tables without rows so far whose records could not be decoded."""
         return outcome.unplaced if self.per_table else set()
 
-    def is_cut(self, first: RouterSummary, second: RouterSummary) -> bool:
+    def is_transaction_split_between(self, first: RouterSummary, second: RouterSummary) -> bool:
         """Return True if the last row of the first task belongs to a transaction that the second one ends."""
         return first.is_open and second.ends_earlier
 
@@ -340,12 +340,12 @@ class TypedRows(RowKind, frozen=True):
                     with request.open_member(member) as log:
                         outcome.seen.update((table.name, table) for table in iter_tables(log, Selection()))
 
-    def check_result(self, result: SpoolResult, tables: Collection[str], request: ReadRequest) -> None:
+    def check_named_tables_exist(self, result: SpoolResult, table_names: Collection[str], request: ReadRequest) -> None:
         """Check that the tables and columns that the options name exist. Raises UsageError: one does not."""
         if is_part_selected(request.selection):
             self._add_unselected_tables(result.outcome, request)
         result.outcome.check_tables_exist(self.options)
-        if self.options.objects and not tables:
+        if self.options.objects and not table_names:
             result.outcome.add_remark(f"the selection contains no row of {', '.join(self.options.objects)}")
         if not result.finding_tally.counts:
             result.outcome.check_columns_exist(self.options)
@@ -366,25 +366,27 @@ class MergedTable:
     def __init__(self, name: str) -> None:
         self.name, self.history, self.spooled = name, SpooledDefinitions(), list[SpooledTable]()
 
-    def is_consistent(self, one: SpooledTable, kind: RowKind) -> bool:
+    def can_convert_exactly(self, spooled_table: SpooledTable, row_kind: RowKind) -> bool:
         """Return True if the rows of a task can be converted exactly to the columns of the table so far."""
-        if not self.history.evolution.kinds or not one.definitions:
+        if not self.history.evolution.kinds or not spooled_table.definitions:
             return True
         history = SpooledDefinitions(self.history.to_known(self.name))
-        for table, place in one.definitions:
+        for table, place in spooled_table.definitions:
             history.add_definition(table, place)
         local, merged = TableEvolution(), history.evolution
-        local.kinds.update(one.kinds)
+        local.kinds.update(spooled_table.kinds)
         names, merged_names = (
-            dict(zip(evolution.kinds, [c["name"] for c in kind.make_layout(evolution).column_types()], strict=False))
+            dict(
+                zip(evolution.kinds, [c["name"] for c in row_kind.make_layout(evolution).column_types()], strict=False)
+            )
             for evolution in (local, merged)
         )
-        columns = {(column.name, column.type) for table, _ in one.definitions for column in table.columns}
+        columns = {(column.name, column.type) for table, _ in spooled_table.definitions for column in table.columns}
         return (
             all(_can_widen(type_, merged.kinds[name]) for name, type_ in local.kinds.items())
-            and all(widen_type(type_, merged.kinds[name]) == merged.kinds[name] for name, type_ in columns)
+            and all(find_common_wider_type(type_, merged.kinds[name]) == merged.kinds[name] for name, type_ in columns)
             and all(names.get(name) == merged_names.get(name) for name in local.kinds)
-            and bool(one.definitions[0][0].key or not merged.key)
+            and bool(spooled_table.definitions[0][0].key or not merged.key)
         )
 
     def add(self, one: SpooledTable) -> None:
@@ -405,7 +407,7 @@ class MergedTable:
 
 def _can_widen(kind: str, wider: str) -> bool:
     """Return True if values of one type are the same values in a wider one; of a text that depends on the way."""
-    return kind == wider or (wider != "string" and widen_type(kind, wider) == wider)
+    return kind == wider or (wider != "string" and find_common_wider_type(kind, wider) == wider)
 
 
 class EarlierTables(NamedTuple):
@@ -415,8 +417,8 @@ class EarlierTables(NamedTuple):
     reported_tables: tuple[str, ...]
 
 
-def merge_tables(
-    results: Sequence[SpoolResult], kind: RowKind
+def merge_tables_and_find_repeats(
+    results: Sequence[SpoolResult], row_kind: RowKind
 ) -> tuple[dict[str, MergedTable], dict[int, EarlierTables]]:
     """Return the tables of all results; and for each result that must be repeated, by number, the tables to know.
 
@@ -425,11 +427,11 @@ def merge_tables(
     tables, repeated, reported = dict[str, MergedTable](), dict[int, EarlierTables](), set[str]()
     for number, result in enumerate(results):
         known = tuple(one.history.to_known(one.name) for one in tables.values())
-        keys = [one.name if kind.per_table else "" for one in result.tables]
+        keys = [one.name if row_kind.per_table else "" for one in result.tables]
         pairs = [(tables.get(key), one) for key, one in zip(keys, result.tables, strict=True)]
-        is_misplaced = not kind.find_undecodable_tables(result.outcome).isdisjoint(tables)
+        is_misplaced = not row_kind.find_undecodable_tables(result.outcome).isdisjoint(tables)
         is_repeating = not result.finding_tally.diverging_tables.isdisjoint(reported)
-        is_consistent = all(table is None or table.is_consistent(one, kind) for table, one in pairs)
+        is_consistent = all(table is None or table.can_convert_exactly(one, row_kind) for table, one in pairs)
         if is_misplaced or is_repeating or not is_consistent:
             repeated[number] = EarlierTables(known, tuple(sorted(reported)))
         reported |= result.finding_tally.diverging_tables
@@ -457,23 +459,29 @@ class RowTableJob(TableJob, frozen=True, kw_only=True):
             UsageError: a format has no tables, or no table matches the selection.
             InputOutputError, LimitError.
         """
-        with self.open(inputs) as (runner, limits):
-            request, inputs, tasks = self._plan(runner, inputs)
+        with self.open_job_runner(inputs) as (runner, limits):
+            request, inputs, tasks = self._plan_spool_tasks(runner, inputs)
             stage.mkdir()
             spooler = TableSpooler(request, self.kind, self.shape, str(stage.absolute()), limits)
-            results = self._spool(runner, spooler, tasks)
-            tables, _ = merge_tables(results, self.kind)
+            results = self._run_spool_tasks_until_consistent(runner, spooler, tasks)
+            tables, _ = merge_tables_and_find_repeats(results, self.kind)
             result = self.kind.merge_results(results)
             if result.finding_tally.stops_conversion(request.selection):
                 return self._build_manifest(inputs, result, {}, {}, runner)
-            self.kind.check_result(result, tables, request)
-            outputs = self._finish(runner, tables, stage, self.kind.get_finished_files(result.outcome))
+            self.kind.check_named_tables_exist(result, tables, request)
+            outputs = self._write_final_files(runner, tables, stage, self.kind.get_finished_files(result.outcome))
             return self._build_manifest(inputs, result, tables, outputs, runner)
 
-    def _spool(self, runner: TaskRunner, spooler: TableSpooler, tasks: list[SpoolTask]) -> list[SpoolResult]:
+    def _run_spool_tasks_until_consistent(
+        self, runner: TaskRunner, spooler: TableSpooler, tasks: list[SpoolTask]
+    ) -> list[SpoolResult]:
         """Run the tasks; repeat a task that turns out to depend on earlier ones, with the tables that they found."""
         results = runner.run_tasks("converting", tasks, spooler.execute)
-        while cuts := [n for n in range(1, len(tasks)) if self.kind.is_cut(results[n - 1].outcome, results[n].outcome)]:
+        while cuts := [
+            n
+            for n in range(1, len(tasks))
+            if self.kind.is_transaction_split_between(results[n - 1].outcome, results[n].outcome)
+        ]:
             starts = [n for n in range(len(tasks)) if n not in cuts]
             tasks, old_results = [join_tasks(tasks[a:b]) for a, b in pairwise([*starts, len(tasks)])], results
             again = [n for n, (a, b) in enumerate(pairwise([*starts, len(old_results)])) if b - a > 1]
@@ -482,7 +490,7 @@ class RowTableJob(TableJob, frozen=True, kw_only=True):
                 again, runner.run_tasks("converting", [tasks[n] for n in again], spooler.execute), strict=True
             ):
                 results[n] = result
-        _, known = merge_tables(results, self.kind)
+        _, known = merge_tables_and_find_repeats(results, self.kind)
         if not known:
             return results
         again_known = [replace(tasks[n], **before._asdict()) for n, before in known.items()]
@@ -492,10 +500,10 @@ class RowTableJob(TableJob, frozen=True, kw_only=True):
 
     # -- tasks ---------------------------------------------------------------------------------------------------------
 
-    def _plan(
+    def _plan_spool_tasks(
         self, runner: TaskRunner, inputs: list[ManifestInput]
     ) -> tuple[ReadRequest, list[ManifestInput], list[SpoolTask]]:
-        size, parallel = sum(i.size for i in inputs), runner.parallel
+        size, parallel = sum(i.size for i in inputs), runner.parallel_task_count
         task_count = self.shape.estimate_file_count(size, parallel)
         if not self.kind.needs_definitions:
             request, inputs, shares = self.plan_tasks(runner, inputs, task_count if parallel > 1 else 1)
@@ -507,7 +515,9 @@ class RowTableJob(TableJob, frozen=True, kw_only=True):
             return request, inputs, [SpoolTask(number=0, pieces=pieces, is_whole_log=True)]
         request, inputs, shares = self.plan_tasks(runner, inputs, task_count)
         definitions, shares = read_definitions(request), list(filter(None, map(join_pieces, shares)))
-        known_tables = [tuple(tables_before(definitions, request, piece) for piece in pieces) for pieces in shares]
+        known_tables = [
+            tuple(select_tables_before_piece(definitions, request, piece) for piece in pieces) for pieces in shares
+        ]
         return (
             request,
             inputs,
@@ -517,8 +527,8 @@ class RowTableJob(TableJob, frozen=True, kw_only=True):
             ],
         )
 
-    def _finish(
-        self, runner: TaskRunner, tables: dict[str, MergedTable], stage: Path, files: list[FinishedFile] | None
+    def _write_final_files(
+        self, runner: TaskRunner, tables: dict[str, MergedTable], output_folder: Path, files: list[FinishedFile] | None
     ) -> dict[str, list[ManifestOutput]]:
         """Write and publish the files of all tables; return them by table, relative to the output.
 
@@ -526,16 +536,16 @@ class RowTableJob(TableJob, frozen=True, kw_only=True):
         """
         finished = {key: files or [] for key in tables}
         if files is None:
-            finished = self._finish_spooled(runner, tables, stage)
+            finished = self._finish_spooled(runner, tables, output_folder)
         outputs, directories = dict[str, list[ManifestOutput]](), self._directories(tables)
         for key, files in finished.items():
-            published = publish_files(files, stage / directories[key])
+            published = publish_files(files, output_folder / directories[key])
             outputs[key] = [replace(one, path=str(Path(directories[key], one.path))) for one in published]
-        shutil.rmtree(stage / TASKS_FOLDER, ignore_errors=True)
+        shutil.rmtree(output_folder / TASKS_FOLDER, ignore_errors=True)
         if self.kind.per_table:
             text = json.dumps({"schema": SCHEMA, "tables": self._describe_tables(tables)}, indent=2)
-            (stage / TABLES_FILE).write_text(text + "\n")
-        (stage / "_SUCCESS").touch()
+            (output_folder / TABLES_FILE).write_text(text + "\n")
+        (output_folder / "_SUCCESS").touch()
         return outputs
 
     def _finish_spooled(
@@ -610,7 +620,7 @@ def join_pieces(pieces: Sequence[TaskPiece]) -> tuple[TaskPiece, ...]:
     return tuple(joined)
 
 
-def make_typed_rows(options: TypedRowOptions, files: Iterable[tuple[str, str]]) -> TypedRows:
+def create_typed_row_kind(options: TypedRowOptions, files: Iterable[tuple[str, str]]) -> TypedRows:
     """Return the kind of rows for these (path, format) pairs."""
     rules = [table_rules(path, format_) for path, format_ in files]
     return TypedRows(options, any(one is not None and one.operations for one in rules))

@@ -111,7 +111,7 @@ def is_valid_text(value: str) -> bool:
     return value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value)
 
 
-def escape_unsafe(document: bytes) -> bytes:
+def escape_invisible_characters(document: bytes) -> bytes:
     """Return the same JSON with Unicode escapes for DEL, C1, bidirectional and invisible characters.
 
     JSON itself escapes only the C0 controls; the other characters would reach a terminal unchanged.
@@ -228,13 +228,13 @@ class BodyEncoder:
     def _encode_other(self, value: Any) -> Any:
         return self._style.mark_bytes(value) if type(value) is bytes else self._style.to_json_value(value)
 
-    def encode(self, bodies: Sequence[Any]) -> Sequence[Any]:
+    def encode_each_body(self, bodies: Sequence[Any]) -> Sequence[Any]:
         """Return one JSON-ready value per body."""
         if collect_types(bodies) <= _PLAIN_TYPES:
             return bodies
-        return [self.encode_one(body) for body in bodies]
+        return [self.encode_any_body(body) for body in bodies]
 
-    def encode_one(self, body: Any) -> Any:
+    def encode_any_body(self, body: Any) -> Any:
         """Return one body as a JSON-ready value, whatever it contains."""
         if body is msgspec.UNSET:
             return body
@@ -248,19 +248,19 @@ class BodyEncoder:
             pass
         return msgspec.Raw(encode_json(self._style.to_json_value(body)))
 
-    def encode_texts(self, bodies: Sequence[Any]) -> list[bytes | None]:
+    def encode_body_texts(self, bodies: Sequence[Any]) -> list[bytes | None]:
         """Return the JSON text of each body; None for a record without a body, or with an undecodable one."""
-        values = self.encode(bodies)
+        values = self.encode_each_body(bodies)
         try:
-            lines = escape_unsafe(encode_json_lines(values))
+            lines = escape_invisible_characters(encode_json_lines(values))
         except (UnicodeEncodeError, TypeError, OverflowError):
-            lines = escape_unsafe(encode_json_lines([self.encode_one(value) for value in bodies]))
+            lines = escape_invisible_characters(encode_json_lines([self.encode_any_body(value) for value in bodies]))
         return [None if line == b"null" else line for line in lines.split(b"\n")[: len(bodies)]]
 
 
 def to_json_bytes(value: object) -> bytes:
     """Return any JSON value as bytes of a JSON line."""
-    return escape_unsafe(encode_json(value))
+    return escape_invisible_characters(encode_json(value))
 
 
 _DEFAULT_ENCODER = BodyEncoder(DEFAULT_STYLE)
@@ -268,12 +268,12 @@ _DEFAULT_ENCODER = BodyEncoder(DEFAULT_STYLE)
 
 def to_json_text(value: Any) -> str:
     """Return any value as JSON text."""
-    return escape_unsafe(bytes(_DEFAULT_ENCODER.encode_one(value))).decode()
+    return escape_invisible_characters(bytes(_DEFAULT_ENCODER.encode_any_body(value))).decode()
 
 
 def encode_bodies(bodies: Sequence[Any]) -> list[bytes | None]:
     """Return the JSON of each body; None for a record without a body, or with an undecodable body (see its finding)."""
-    return _DEFAULT_ENCODER.encode_texts(bodies)
+    return _DEFAULT_ENCODER.encode_body_texts(bodies)
 
 
 def findings_to_json(findings: Sequence[Finding]) -> str | None:
@@ -284,7 +284,7 @@ def findings_to_json(findings: Sequence[Finding]) -> str | None:
 def encode_document(value: Any, *, indent: int = 2) -> bytes:
     """Encode a value as one JSON document with a line end."""
     text = encode_json(STYLE.to_json_value(value))
-    return escape_unsafe(msgspec.json.format(text, indent=indent)) + b"\n"
+    return escape_invisible_characters(msgspec.json.format(text, indent=indent)) + b"\n"
 
 
 def encode_document_member(value: Any) -> bytes:
@@ -292,14 +292,15 @@ def encode_document_member(value: Any) -> bytes:
     return encode_document(value).rstrip(b"\n").replace(b"\n", b"\n    ")
 
 
-def encode_in_pieces(
-    make_document: Callable[[], Mapping[str, Any]], name: str, members: Iterable[Any]
+def encode_document_in_pieces(
+    make_document: Callable[[], Mapping[str, Any]], array_name: str, members: Iterable[Any]
 ) -> Iterator[bytes]:
-    """Yield a document piece by piece, because all members of its array `name` at once would take too much memory.
+    """Yield a document piece by piece, because all members of its array `array_name` at once would take too much
+    memory.
 
     make_document: returns the document with an empty array; called before the first member, and after the last one.
     """
-    empty, is_empty = f'\n  "{name}": []'.encode(), True
+    empty, is_empty = f'\n  "{array_name}": []'.encode(), True
     for member in members:
         start = encode_document(make_document()).partition(empty)[0] + empty[:-1] if is_empty else b","
         yield start + b"\n    " + encode_document_member(member)
@@ -310,7 +311,7 @@ def encode_in_pieces(
 
 def encode_line(value: Any) -> bytes:
     """Encode a value as one line of JSON."""
-    return escape_unsafe(encode_json(STYLE.to_json_value(value))) + b"\n"
+    return escape_invisible_characters(encode_json(STYLE.to_json_value(value))) + b"\n"
 
 
 # --- Describe partial updates of JSON columns as the functions of MySQL that made them ---
@@ -321,7 +322,7 @@ _MARKS = frozenset({"$decimal", "$date", "$time", "$datetime", "$timestamp"})
 _CHANGES = frozenset({"REPLACE", "INSERT", "REMOVE"})
 
 
-def describe_json_changes(column: str, value: Any) -> str | None:
+def format_partial_json_update(column: str, value: Any) -> str | None:
     """Return a partial update as the functions of MySQL that made it; None for any other value.
 
     Two changes of `j` are JSON_REMOVE(JSON_REPLACE(j, '$.a', 99), '$.b[1]'), no change is j, as `mysqlbinlog -v` prints

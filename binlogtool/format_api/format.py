@@ -16,7 +16,7 @@ from construct import Construct
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, make_finding
-from binlogtool.format_api.layout import Batch, Checksum, Column, Kernel, LogFileLayout, RangeReader, locate_flip
+from binlogtool.format_api.layout import Batch, Checksum, Column, Kernel, LogFileLayout, RangeReader, locate_bit_flip
 from binlogtool.format_api.replay_rules import ReplayRules
 from binlogtool.format_api.row_output_interfaces import ChangeReader, ScriptOptions, ScriptWriter, TableSupport
 from binlogtool.format_api.schema_fields import BodySchema
@@ -406,7 +406,7 @@ class JsonMember(msgspec.Struct, frozen=True):
         columns: the record columns (of the batch or `JsonLine.derive`) whose values the kernel receives; its `buf` is
             the arena, its `notes` are 256 integers for its own use.
         texts, names, table: the kernel's `texts`, at most one of the three: the table of
-            `format_api.json_text_kernels.write_text_of_table` (as JSON); that of `write_name_of_number` in the same
+            `format_api.json_text_kernels.write_text_of_table` (as JSON); that of `write_text_of_number` in the same
             module, which may grow while envelopes are decoded; or a function that returns a format-specific table;
             called after `derive`, it must return the same object as long as its content has not changed.
         bodies: bodies written from schemas; the kernel receives only other records.
@@ -524,10 +524,10 @@ def make_layout_with_corrected_header(layout: LogFileLayout, flip: HeaderFlip) -
     def decrypt(read: RangeReader) -> BufferDecryptor:
         return flip.correct_bytes
 
-    return replace(layout, findings=(make_flip_finding(flip), *layout.findings), decrypt=decrypt)
+    return replace(layout, findings=(make_corrected_header_finding(flip), *layout.findings), decrypt=decrypt)
 
 
-def make_flip_finding(flip: HeaderFlip) -> Finding:
+def make_corrected_header_finding(flip: HeaderFlip) -> Finding:
     """Create the finding about the corrected header, which every report contains."""
     text = (
         f"one flipped bit explains the damaged header: bit {flip.bit} of byte {flip.byte:#x}; the file is "
@@ -544,20 +544,22 @@ def is_header_correction(item: Finding) -> bool:
     return {"flipped_byte", "proof"} <= item.facts.keys()
 
 
-def find_flip_by_checksum(checksum: Checksum, data: bytes, stored_at: int, base: int) -> tuple[int, int] | None:
+def find_bit_flip_by_checksum(
+    checksum: Checksum, data: bytes, stored_offset: int, base_offset: int
+) -> tuple[int, int] | None:
     """Return the flipped bit (file offset of its byte, bit number) that explains a checksum mismatch.
 
     The little-endian checksum after `data[:stored_at]` covers these bytes. Return None if it matches, or if no single
     bit explains the mismatch.
 
     Args:
-        base: file offset of the data.
+        base_offset: file offset of the data.
     """
-    stored = int.from_bytes(data[stored_at : stored_at + 4], "little")
-    flip = locate_flip(checksum, stored, checksum(data[:stored_at]), stored_at)
+    stored = int.from_bytes(data[stored_offset : stored_offset + 4], "little")
+    flip = locate_bit_flip(checksum, stored, checksum(data[:stored_offset]), stored_offset)
     if flip is None:
         return None
-    return base + flip.byte + (stored_at if flip.where == "stored" else 0), flip.bit
+    return base_offset + flip.byte + (stored_offset if flip.where == "stored" else 0), flip.bit
 
 
 # --- Repair rules of a format ---
@@ -716,7 +718,7 @@ class RepairRules(msgspec.Struct, frozen=True):
     plan_joint_repair: JointRepairPlanner | None = None
     redo: tuple[str, ...] = ()
 
-    def find_salvage_obstacle(self, layout: LogFileLayout | None = None) -> str | None:
+    def explain_salvage_obstacle(self, layout: LogFileLayout | None = None) -> str | None:
         """Return why no record may be left out of a file with this layout (or, without it, of any log), or None."""
         if not callable(self.salvage_obstacle):
             return self.salvage_obstacle

@@ -209,7 +209,7 @@ def write_json_double(bits: int, out: MutableUInt8s, out_pos: int, out_limit: in
 
 
 @kernel()
-def widen_float(bits: int) -> int:
+def widen_float_bits_to_double(bits: int) -> int:
     """Return the bits of the double that equals a float; those of infinity unless it is a normal number or 0."""
     exponent = bits >> 23 & 0xFF
     widened_bits = (bits & 0x7FFFFF) << 29
@@ -284,7 +284,7 @@ def build_text_table(texts: Mapping[int, bytes]) -> bytes:
 
 
 def build_name_table(names: Mapping[int, bytes]) -> bytes:
-    """Build the table of `write_name_of_number`: texts by any signed 64-bit numbers."""
+    """Build the table of `write_text_of_number`: texts by any signed 64-bit numbers."""
     numbers = sorted(names)
     return struct.pack(f">I{len(numbers)}q", len(numbers), *numbers) + _pack_texts(
         [names[number] for number in numbers]
@@ -306,52 +306,52 @@ def _load_uint32(texts: UInt8s, p: int) -> int:
 
 @kernel(_load_uint32)
 def write_entry_of_text_table(
-    texts: UInt8s, base: int, index: int, out: MutableUInt8s, out_pos: int, out_limit: int
+    text_table: UInt8s, base: int, index: int, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> int:
     """Write entry number `index` of the table of texts at `texts[base]`."""
-    if index < 0 or index >= _load_uint32(texts, base):
+    if index < 0 or index >= _load_uint32(text_table, base):
         return -2
-    start = _load_uint32(texts, base + 4 + 4 * index)
-    size = _load_uint32(texts, base + 8 + 4 * index) - start
+    start = _load_uint32(text_table, base + 4 + 4 * index)
+    size = _load_uint32(text_table, base + 8 + 4 * index) - start
     if size == 0:
         return -2
     if size > out_limit - out_pos:
         return -1
     start += base
     for i in range(size):
-        out[out_pos + i] = texts[start + i]
+        out[out_pos + i] = text_table[start + i]
     return out_pos + size
 
 
 @kernel(write_entry_of_text_table)
-def write_text_of_table(texts: UInt8s, index: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+def write_text_of_table(text_table: UInt8s, index: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write text number `index` of a table of `build_text_table`."""
-    return write_entry_of_text_table(texts, 0, index, out, out_pos, out_limit)
+    return write_entry_of_text_table(text_table, 0, index, out, out_pos, out_limit)
 
 
 @kernel(_load_uint32, write_entry_of_text_table)
-def write_name_of_number(texts: UInt8s, number: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+def write_text_of_number(text_table: UInt8s, number: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write the text of a number in a table of `build_name_table`; UNSUPPORTED if the number has no text."""
-    count = _load_uint32(texts, 0)
+    count = _load_uint32(text_table, 0)
     low = 0
     high = count
     while low < high:
         middle = (low + high) >> 1
-        top = _load_uint32(texts, 4 + 8 * middle)
+        top = _load_uint32(text_table, 4 + 8 * middle)
         if top >= 0x80000000:
             top -= 0x100000000
-        if top * 0x100000000 + _load_uint32(texts, 8 + 8 * middle) < number:
+        if top * 0x100000000 + _load_uint32(text_table, 8 + 8 * middle) < number:
             low = middle + 1
         else:
             high = middle
     if low == count:
         return -2
-    top = _load_uint32(texts, 4 + 8 * low)
+    top = _load_uint32(text_table, 4 + 8 * low)
     if top >= 0x80000000:
         top -= 0x100000000
-    if top * 0x100000000 + _load_uint32(texts, 8 + 8 * low) != number:
+    if top * 0x100000000 + _load_uint32(text_table, 8 + 8 * low) != number:
         return -2
-    return write_entry_of_text_table(texts, 4 + 8 * count, low, out, out_pos, out_limit)
+    return write_entry_of_text_table(text_table, 4 + 8 * count, low, out, out_pos, out_limit)
 
 
 # -- text --------------------------------------------------------------------------------------------------------------
@@ -397,7 +397,7 @@ def _utf8_sequence_size(buf: UInt8s, pos: int, limit: int) -> int:
 
 
 @kernel()
-def write_json_escape(c: int, out: MutableUInt8s, out_pos: int) -> int:
+def write_json_control_escape(c: int, out: MutableUInt8s, out_pos: int) -> int:
     """Write a character below 0x20 as a JSON escape sequence; writes up to six bytes."""
     short = 0
     if c == 8:
@@ -423,7 +423,7 @@ def write_json_escape(c: int, out: MutableUInt8s, out_pos: int) -> int:
     return out_pos + 6
 
 
-@kernel(_utf8_sequence_size, write_json_escape)
+@kernel(_utf8_sequence_size, write_json_control_escape)
 def write_json_string(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write the text `buf[pos:limit]` as a JSON string; UNSUPPORTED if it is not UTF-8 or reports escape it."""
     if out_limit - out_pos < 6 * (limit - pos) + 2:
@@ -440,7 +440,7 @@ def write_json_string(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out
             out_pos += 1
             pos += 1
         elif c < 0x20:
-            out_pos = write_json_escape(c, out, out_pos)
+            out_pos = write_json_control_escape(c, out, out_pos)
             pos += 1
         else:
             size = _utf8_sequence_size(buf, pos, limit)
@@ -506,7 +506,9 @@ def write_json_bytes(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_
 
 
 @kernel(is_utf8, write_json_bytes, write_json_string)
-def write_json_any_text(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+def write_json_text_or_bytes(
+    buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int
+) -> int:
     """Write valid UTF-8 as a string, other bytes as `$bytes`."""
     reached = write_json_string(buf, pos, limit, out, out_pos, out_limit)
     if reached != -2 or is_utf8(buf, pos, limit):
@@ -519,7 +521,7 @@ def write_json_any_text(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, o
 
 @kernel(write_json_null)
 def write_null_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int
+    buf: UInt8s, text_table: UInt8s, scratch: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> int:
     """Write a member that is always null."""
     return write_json_null(out, out_pos, out_limit)
@@ -527,15 +529,15 @@ def write_null_member(
 
 @kernel(write_text_of_table)
 def write_text_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, index: int
+    buf: UInt8s, text_table: UInt8s, scratch: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, index: int
 ) -> int:
     """Write a member that is one of the member's texts."""
-    return write_text_of_table(texts, index, out, out_pos, out_limit)
+    return write_text_of_table(text_table, index, out, out_pos, out_limit)
 
 
 @kernel(write_json_unsigned)
 def write_unsigned_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, value: int
+    buf: UInt8s, text_table: UInt8s, scratch: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, value: int
 ) -> int:
     """Write a member that is an unsigned column."""
     return write_json_unsigned(value, out, out_pos, out_limit)

@@ -323,13 +323,13 @@ class Batch(msgspec.Struct, frozen=True):
             return to_int_list(self.positions.record, start, stop)
         return range(self.first_record + start, self.first_record + stop)
 
-    def with_first_record(self, record: int) -> Batch:
-        """Return the same batch with `record` as the number of its first record, or of their container."""
+    def copy_with_first_record(self, record_number: int) -> Batch:
+        """Return the same batch with `record_number` as the number of its first record, or of their container."""
         holder, places = self.container, self.positions
-        holder = None if holder is None else holder._replace(record=record)
+        holder = None if holder is None else holder._replace(record=record_number)
         if places is not None and places.record is not None:
-            places = places._replace(record=[record] * self.records.count)
-        return replace(self, first_record=record, container=holder, positions=places)
+            places = places._replace(record=[record_number] * self.records.count)
+        return replace(self, first_record=record_number, container=holder, positions=places)
 
 
 class Assembler(Protocol):
@@ -415,7 +415,7 @@ class SplitFinder(Protocol):
     def export_state(self) -> Any:
         """Return the state at the last split point, as plain JSON values."""
 
-    def resume(self, state: Any, record: int) -> FrameLevel | None:
+    def restore_state(self, state: Any, record: int) -> FrameLevel | None:
         """Restore exported state into the layout's context, for a reader that starts at that point with this record
         number.
 
@@ -442,7 +442,7 @@ class EveryFrameSplitFinder(msgspec.Struct):
     def export_state(self) -> Any:
         """Return None: there is no state."""
 
-    def resume(self, state: Any, record: int) -> None:
+    def restore_state(self, state: Any, record: int) -> None:
         """Ignore the state, which is not needed."""
 
     def skip_damage(self) -> None:
@@ -675,7 +675,9 @@ class BitFlip(msgspec.Struct, frozen=True):
     bit: int
 
 
-def locate_flip(checksum: Checksum, stored: int, computed: int, length: int, *, often: bool = False) -> BitFlip | None:
+def locate_bit_flip(
+    checksum: Checksum, stored: int, computed: int, length: int, *, often: bool = False
+) -> BitFlip | None:
     """Return the single flipped bit, in `length` covered bytes or the stored value, that explains a mismatch, or None.
 
     None also for equal values and for ranges longer than MAX_LENGTH, where the answer would be ambiguous. Any damage of
@@ -756,7 +758,7 @@ def _reflect_polynomial(poly: int) -> int:
     return int(f"{poly & 0xFFFFFFFF:032b}"[::-1], 2)
 
 
-def unshift_register(poly: int, register: int, count: int) -> int:
+def undo_zero_bytes_in_crc_register(poly: int, register: int, count: int) -> int:
     """Return the register that becomes this one after `count` zero bytes. poly: in crcmod's convention."""
     factor, base, bits = _ONE, _inverse_power(_reflect_polynomial(poly), 1), 8 * count
     while bits:
@@ -767,7 +769,7 @@ def unshift_register(poly: int, register: int, count: int) -> int:
     return _multiply(_reflect_polynomial(poly), register, factor)
 
 
-def step_register(poly: int, register: int, byte: int) -> int:
+def advance_crc_register(poly: int, register: int, byte: int) -> int:
     """Return the register (no initial value, no final xor) after one more byte. poly: in crcmod's convention."""
     return register >> 8 ^ _build_byte_table(poly)[(register ^ byte) & 0xFF]
 

@@ -159,7 +159,7 @@ class Replayer(Protocol):
     def plan_reads(self) -> ReadPlan:
         """Return the plan of the files that the server reads; called first."""
 
-    def feed(self, name: str, first: int, records: DecodedRecords) -> Iterable[RecordOutcome]:
+    def decide_records(self, name: str, first: int, records: DecodedRecords) -> Iterable[RecordOutcome]:
         """Take the records `[first, first + len(records))` of a file; return the outcomes known so far, of any records.
 
         After the server has stopped, return `SKIPPED, NOT_REACHED`, or leave it to the engine.
@@ -197,7 +197,7 @@ class EffectReader(Protocol):
     def attach_replayer(self, replayer: Any) -> None:
         """Store the replayer of the same replay; called first."""
 
-    def unknown_objects(self) -> Mapping[str, str]:
+    def get_reasons_of_unknown_objects(self) -> Mapping[str, str]:
         """Return object -> reason as text, for objects whose rows on the server are not all known; called last."""
         return {}
 
@@ -237,7 +237,7 @@ class CompiledReplay(Protocol):
             compile_kernel: see `RowStoreMemory.compile_kernel`.
         """
 
-    def store_changes(self, row_store: RowStoreMemory, batch: Batch, start: int, stop: int) -> int:
+    def store_changes_until_unsupported(self, row_store: RowStoreMemory, batch: Batch, start: int, stop: int) -> int:
         """Store the changes of the applied records `[start, stop)` of a batch; return the first unsupported one."""
 
     def decode_changes(self, context: Any, batch: Batch, start: int, stop: int) -> Iterable[StateChange]:
@@ -304,11 +304,11 @@ def _sort_nested(value: Any) -> Any:
     return value
 
 
-def make_outcomes(verbs: Iterable[tuple[str, str]], first: int) -> Iterator[RecordOutcome]:
-    """Combine one (verb, reason) per record, from record `first` on, into as few record outcomes as possible."""
-    start, last = first, None
-    number = first
-    for number, outcome in enumerate(verbs, first):
+def combine_into_outcomes(verbs: Iterable[tuple[str, str]], first_number: int) -> Iterator[RecordOutcome]:
+    """Combine one (verb, reason) per record, from record `first_number` on, into as few record outcomes as possible."""
+    start, last = first_number, None
+    number = first_number
+    for number, outcome in enumerate(verbs, first_number):
         if outcome != last:
             if last is not None:
                 yield RecordOutcome(start, number, *last)
@@ -317,7 +317,7 @@ def make_outcomes(verbs: Iterable[tuple[str, str]], first: int) -> Iterator[Reco
         yield RecordOutcome(start, number + 1, *last)
 
 
-def join_outcomes(record_outcomes: Iterable[RecordOutcome]) -> Iterator[RecordOutcome]:
+def join_adjacent_outcomes(record_outcomes: Iterable[RecordOutcome]) -> Iterator[RecordOutcome]:
     """Join adjacent record outcomes that are equal, because recording them in one step is cheaper."""
     last: RecordOutcome | None = None
     for record_outcome in record_outcomes:

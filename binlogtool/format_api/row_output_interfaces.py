@@ -139,7 +139,7 @@ def pad_binary(size: int, value: Any) -> Any:
     return value.ljust(size, b"\0") if isinstance(value, bytes) else value
 
 
-def pad_image(image: Image | None, sizes: Mapping[str, int]) -> Image | None:
+def pad_binary_columns(image: Image | None, sizes: Mapping[str, int]) -> Image | None:
     """Pad the BINARY columns of a row image. sizes: column -> bytes."""
     if image is None or not sizes:
         return image
@@ -359,10 +359,10 @@ class TableReader:
     def add_known_tables(self, tables: Iterable[TableSchema]) -> None:
         """Add descriptions of tables from other files; they apply if the records' own file has none."""
 
-    def limit_to(self, is_selected: Callable[[TableSchema], bool]) -> None:
+    def limit_to_tables(self, is_selected: Callable[[TableSchema], bool]) -> None:
         """Allow the reader to leave out the rows of other tables; their descriptions are still reported."""
 
-    def handle_missing_records(self) -> None:
+    def note_missing_records(self) -> None:
         """Handle a gap: records may be missing here."""
 
 
@@ -370,7 +370,7 @@ class TableReader:
 class CompiledTableReader(Protocol):
     """`TableReader` with compiled code for many records at once."""
 
-    def read_events(
+    def read_rows_until_unsupported(
         self, context: Any, batch: Batch, start: int, stop: int, limits: Limits, marks: bytes | None = None
     ) -> tuple[EventRows | None, int]:
         """Return the content of the first of these records, and the index of the next record, which needs
@@ -383,7 +383,7 @@ class CompiledTableReader(Protocol):
     def read_column(self, context: Any, batch: Batch, name: str, start: int, stop: int) -> Sequence[Any]:
         """Return one column of the envelopes of these records."""
 
-    def store_no_cells(self) -> None:
+    def use_values_instead_of_cells(self) -> None:
         """Make `read_records` yield rows as values, not as cells."""
 
 
@@ -588,7 +588,7 @@ class ChangeReader(Protocol):
     ) -> Iterator[RecordChanges]:
         """Yield the changes of each of these records; the records must be passed and consumed in order."""
 
-    def encode_events(
+    def encode_rows_until_unsupported(
         self,
         context: Any,
         batch: Batch,
@@ -600,7 +600,7 @@ class ChangeReader(Protocol):
     ) -> tuple[bytes, int]:
         """Return the lines for the first of these records, and the next record, which needs `read_records`."""
 
-    def handle_missing_records(self) -> None:
+    def note_missing_records(self) -> None:
         """Note that records may be missing here: afterwards the beginnings of open transactions are unknown."""
 
     @property
@@ -618,7 +618,7 @@ class DatabaseRenames(dict[str, str]):
         super().__init__()
         self.seen: set[str] = set()
 
-    def find(self, database: str) -> str | None:
+    def find_new_name(self, database: str) -> str | None:
         """Return the new name of a database of the log; None if it keeps its name."""
         if self and len(self.seen) < _MAX_SEEN:
             self.seen.add(database)
@@ -700,7 +700,7 @@ class ScriptWriter(Protocol):
     A statement is written only when it is completely known. A client can execute the text line by line.
     """
 
-    def read_records(
+    def make_record_texts(
         self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
     ) -> list[bytes | BodyWithFindings]:
         """Return the text for each of these records, b"" for none; `BodyWithFindings` if a statement is missing."""
@@ -709,7 +709,7 @@ class ScriptWriter(Protocol):
     def stop_finding(self) -> Finding | None:
         """Finding with the reason why nothing more is written although the log continues; None = not stopped."""
 
-    def write_compiled(
+    def write_until_unsupported(
         self,
         context: Any,
         batch: Batch | FlatRecords,
@@ -724,7 +724,7 @@ class ScriptWriter(Protocol):
             batch: a batch, or a run of records with the records inside them; `start` and `stop` are indexes in it.
         """
 
-    def skip_records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> None:
+    def note_unselected_records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> None:
         """Note records that are not selected; called in log order with the other methods."""
 
     @property
@@ -739,7 +739,7 @@ class ScriptWriter(Protocol):
     def has_open_transaction(self) -> bool:
         """True if a selected transaction has begun and its end was not read."""
 
-    def handle_missing_records(self, what: str = "") -> bytes:
+    def write_text_for_gap(self, what: str = "") -> bytes:
         """Return the text for a position where records may be missing: an open transaction must not be committed.
 
         what: description of the gap.

@@ -30,7 +30,9 @@ ROW_DELETED, ROW_KNOWN, ROW_PENDING, ROW_MIXED = 0, 1, 2, 4
 ROW_MIXED (a flag): the image is packed with operations that are not applied yet."""
 
 OBJECT_EPOCH, OBJECT_NAME_OFFSET, OBJECT_NAME_SIZE, OBJECT_SIZE = range(4)
-"""Indexes of the integers of an object for `add_row_digests`: epoch, offset and size of its name; and their number."""
+"""Indexes of the integers of an object for `add_row_digests_until_other_state`: epoch, offset and size of its name;
+and their number.
+"""
 
 _FOLD, _STEP = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93
 _U64 = (1 << 64) - 1
@@ -60,10 +62,10 @@ class RowStoreMemory(Protocol):
     def compile_kernel(self, function: Kernel) -> Kernel:
         """Return the kernel, compiled if possible."""
 
-    def object_number(self, name: str) -> tuple[int, int]:
+    def get_object_number_and_epoch(self, object_name: str) -> tuple[int, int]:
         """Return the number of the object that currently has this name, and its epoch."""
 
-    def grow(self) -> None:
+    def make_room(self) -> None:
         """Allocate more memory after a kernel returned NO_SPACE."""
 
 
@@ -103,7 +105,9 @@ def has_space(head: Int64s, key_size: int, image_size: int) -> int:
 
 
 @kernel(hash_bytes, are_bytes_equal)
-def find_row(texts: UInt8s, rows: Int64s, slots: Int64s, head: Int64s, owner: int) -> tuple[int, int, int]:
+def look_up_key_after_last_row(
+    texts: UInt8s, rows: Int64s, slots: Int64s, head: Int64s, owner: int
+) -> tuple[int, int, int]:
     """Look up the key after the last row; return its slot, row (-1 = none) and hash. owner: ROW_OWNER of the row."""
     p = 8 * (head[HEAD_FREE] + ROW_CONTENT)
     size = owner & 0x7FFFFFFF
@@ -135,7 +139,7 @@ def abandon_row(rows: MutableInt64s, head: MutableInt64s, at: int) -> int:
 
 
 @kernel(count_integers, abandon_row)
-def commit_row(
+def append_row_replacing_old(
     rows: MutableInt64s,
     slots: MutableInt64s,
     head: MutableInt64s,
@@ -162,10 +166,12 @@ def commit_row(
     return at
 
 
-@kernel(copy_bytes, count_integers, find_row, commit_row)
-def set_image_of_last_row(buf: UInt8s, pos: int, limit: int, memory: StoreMemory, owner: int, state: int) -> int:
+@kernel(copy_bytes, count_integers, look_up_key_after_last_row, append_row_replacing_old)
+def set_image_of_key_after_last_row(
+    buf: UInt8s, pos: int, limit: int, memory: StoreMemory, owner: int, state: int
+) -> int:
     """Set the image of the row whose key is after the last row to `buf[pos:limit]`. There must be space for it."""
-    slot, at, hash_value = find_row(memory.texts, memory.rows, memory.slots, memory.head, owner)
+    slot, at, hash_value = look_up_key_after_last_row(memory.texts, memory.rows, memory.slots, memory.head, owner)
     image = ROW_CONTENT + count_integers(owner & 0x7FFFFFFF)
     if at >= 0 and limit - pos <= memory.rows[at + ROW_IMAGE_SIZE] >> 32:
         copy_bytes(buf, pos, limit, memory.out, 8 * (at + image))
@@ -173,25 +179,27 @@ def set_image_of_last_row(buf: UInt8s, pos: int, limit: int, memory: StoreMemory
         memory.rows[at + ROW_IMAGE_SIZE] = ((memory.rows[at + ROW_IMAGE_SIZE] >> 32) << 32) + limit - pos
         return at
     copy_bytes(buf, pos, limit, memory.out, 8 * (memory.head[HEAD_FREE] + image))
-    return commit_row(memory.rows, memory.slots, memory.head, slot, at, hash_value, owner, state, limit - pos)
+    return append_row_replacing_old(
+        memory.rows, memory.slots, memory.head, slot, at, hash_value, owner, state, limit - pos
+    )
 
 
-@kernel(copy_bytes, has_space, set_image_of_last_row)
+@kernel(copy_bytes, has_space, set_image_of_key_after_last_row)
 def set_image_of_key(buf: UInt8s, size: int, n: int, memory: StoreMemory, number: int, state: int) -> int:
     """Set the image of the key `buf[:size]` of object `number` to `buf[size:n]`; return NO_SPACE if it does not fit."""
     if has_space(memory.head, size, n - size) == 0:
         return -1
     copy_bytes(buf, 0, size, memory.out, 8 * (memory.head[HEAD_FREE] + ROW_CONTENT))
-    return set_image_of_last_row(buf, size, n, memory, (number << 32) + size, state)
+    return set_image_of_key_after_last_row(buf, size, n, memory, (number << 32) + size, state)
 
 
-@kernel(copy_bytes, has_space, find_row)
-def get_row(buf: UInt8s, size: int, memory: StoreMemory, number: int) -> int:
+@kernel(copy_bytes, has_space, look_up_key_after_last_row)
+def get_row_index(buf: UInt8s, size: int, memory: StoreMemory, number: int) -> int:
     """Return the row with key `buf[:size]` of object `number`; NO_SPACE = none for the lookup, UNSUPPORTED = no row."""
     if has_space(memory.head, size, 0) == 0:
         return -1
     copy_bytes(buf, 0, size, memory.out, 8 * (memory.head[HEAD_FREE] + ROW_CONTENT))
-    at = find_row(memory.texts, memory.rows, memory.slots, memory.head, (number << 32) + size)[1]
+    at = look_up_key_after_last_row(memory.texts, memory.rows, memory.slots, memory.head, (number << 32) + size)[1]
     return at if at >= 0 else -2
 
 
@@ -253,7 +261,7 @@ def add_row_digest(
 
 
 @kernel(add_row_digest, count_integers)
-def add_row_digests(
+def add_row_digests_until_other_state(
     texts: UInt8s, buf: UInt8s, rows: Int64s, head: Int64s, objects: Int64s, sums: MutableInt64s, at: int
 ) -> int:
     """Add all rows from `at` on to the sums: per object, their count and the sum of their digests (5 integers of

@@ -234,9 +234,9 @@ class CrcCheck(Construct):  # type: ignore[misc]
         stream_seek(stream, start, 0, path)
         data = stream_read(stream, end - start, path)
         stream_seek(stream, position, 0, path)
-        return self.compare(context, data, start, end)
+        return self.compare_with_stored(context, data, start, end)
 
-    def compare(self, context: Any, data: Any, start: int, end: int) -> ChecksumResult:
+    def compare_with_stored(self, context: Any, data: Any, start: int, end: int) -> ChecksumResult:
         """Compare the stored checksum with that of `data`, the bytes `[start, end)`."""
         stored, computed = evaluate(self.stored, context), self.checksum(data) ^ evaluate(self.without, context)
         ok = None if stored == self.absent and computed != stored else computed == stored
@@ -318,7 +318,7 @@ class Traceable(Protocol):
     The annotated parse calls `_parse` first and then `trace_rows`, over exactly the bytes that were consumed. A class
     without it is shown as one row with its parsed value. A class whose value is the rest of its stream, and to which no
     other field refers, may set `fills_stream = True`: then only its parts are requested, which saves a second decoding.
-    A class with very many parts may define `trace_parts`, which yields them as plain tuples in half the time.
+    A class with very many parts may define `trace_plain_parts`, which yields them as plain tuples in half the time.
     """
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
@@ -654,7 +654,7 @@ def decode_text(value: bytes) -> str | bytes:
 class TextField(Adapter):  # type: ignore[misc]
     """Field of text, usually UTF-8; invalid text stays bytes."""
 
-    leaf = LeafFormat(decode_text, LazyRef("binlogtool.format_api.json_text_kernels:write_json_any_text"))
+    leaf = LeafFormat(decode_text, LazyRef("binlogtool.format_api.json_text_kernels:write_json_text_or_bytes"))
 
     def _decode(self, obj: bytes, context: Any, path: str) -> str | bytes:
         return decode_text(obj)
@@ -744,9 +744,9 @@ class LazyDecoder(Generic[T]):
         return self.read(data)
 
     def _build_and_call(self, *arguments: Any) -> T:
-        return self.build()(*arguments)
+        return self.generate_decoder()(*arguments)
 
-    def build(self) -> Callable[..., T]:
+    def generate_decoder(self) -> Callable[..., T]:
         """Generate the decoder and return it."""
         self.read = getattr(import_module(_GENERATOR_MODULES[self._generator_name]), self._generator_name)(
             *self._arguments
@@ -834,7 +834,7 @@ def _call_json_function(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, o
     return end
 
 
-def field_offset(schema: Construct, name: str) -> int:
+def get_fixed_field_offset(schema: Construct, name: str) -> int:
     """Return the offset of a field in a body, if all fields before it are always present and of fixed size.
 
     Raises:

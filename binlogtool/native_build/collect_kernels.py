@@ -29,11 +29,11 @@ WalkSchema = tuple[Any, tuple[str, ...]]
 def collect_library_source() -> CLibrarySource:
     """Collect the source of the whole library."""
     unit = CLibrarySource()
-    for function in find_kernels():
+    for function in find_marked_kernels():
         unit.add_kernel(function)
     for layout, format_ in iter_compiled_layouts():
         for schema, columns in iter_walk_schemas(layout):
-            add_walk(unit, schema, columns)
+            add_walk_of_schema(unit, schema, columns)
         for shape in iter_member_shapes(format_, layout):
             plans: list[LinePlan | CellPlan | PickPlan] = [LinePlan(shape), CellPlan(shape)]
             for plan in (*plans, PickPlan(shape)) if has_member_list_writer(shape) else plans:
@@ -41,14 +41,14 @@ def collect_library_source() -> CLibrarySource:
     return unit
 
 
-def add_walk(unit: CLibrarySource, schema: Any, columns: tuple[str, ...]) -> None:
+def add_walk_of_schema(library_source: CLibrarySource, schema: Any, columns: tuple[str, ...]) -> None:
     """Add the walk of a schema that produces these columns."""
     names = native_library.KernelNames()
     text = generate_walk(lower_schema(schema, columns), columns, names)
-    unit.add_generated(native_library.make_symbol("walk", text), text, names)
+    library_source.add_generated(native_library.make_symbol("walk", text), text, names)
 
 
-def find_kernels() -> list[Kernel]:
+def find_marked_kernels() -> list[Kernel]:
     """Return all functions of the package that are marked with `schema_fields.kernel`.
 
     Only modules whose text contains the mark are imported: others may need packages that a build has not installed.

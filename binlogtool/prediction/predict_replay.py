@@ -23,8 +23,8 @@ from binlogtool.core.decode_batches import CompiledBodyDecoder
 from binlogtool.core.open_file import find_format
 from binlogtool.core.open_log import LogReader
 from binlogtool.core.record_and_selection_types import FileFinding, RecordBlock, is_gtid_position, is_sequence_position
-from binlogtool.core.record_filter import RecordRange, next_fallback_count
-from binlogtool.core.resolve_paths import LogGroup, NoLogFoundError, find_newest, unpack_members
+from binlogtool.core.record_filter import RecordRange, choose_python_record_count
+from binlogtool.core.resolve_paths import LogGroup, NoLogFoundError, find_newest_files, unpack_compressed_members
 from binlogtool.errors import InputOutputError, LimitError, UnknownFormatError, UsageError
 from binlogtool.findings import ENCRYPTED, Finding, Severity, raise_if_limit
 from binlogtool.format_api.replay_rules import (
@@ -43,18 +43,18 @@ from binlogtool.format_api.replay_rules import (
     ReplayOutcome,
     ReplayRules,
     ReplayStop,
-    join_outcomes,
+    join_adjacent_outcomes,
 )
 from binlogtool.prediction.replay_options import (
     TIME_LIMIT_TEXT,
     MakeChangeSink,
     ReplayClock,
     ReplayOptions,
+    assign_end_position_to_logs,
     build_situation,
-    find_end_positions,
+    get_log_format,
     get_replay_rules,
-    resolve_format,
-    select_before,
+    select_records_before,
 )
 from binlogtool.prediction.row_store import MODULUS, OTHERS, CompiledRowStore, ObjectState, ReplayState
 from binlogtool.schema import backends
@@ -63,7 +63,7 @@ from binlogtool.verification.verify_logs import (
     LogVerifyOptions,
     examine_log,
     group_named_files,
-    resolve_with_compressed,
+    resolve_path_with_compressed,
 )
 
 if TYPE_CHECKING:
@@ -186,25 +186,27 @@ def max_objects(limits: Limits) -> int:
     return limits.max_memory // _BYTES_PER_OBJECT
 
 
-def add_state(result: ReplayResult, state: Mapping[str, ObjectState], spilled: int, max_listed: int) -> ReplayResult:
+def add_final_object_states(
+    result: ReplayResult, state: Mapping[str, ObjectState], spilled_entries: int, max_listed: int
+) -> ReplayResult:
     """Return the result with the final state of the objects.
 
     Args:
-        spilled: Number of entries that were written to temporary files.
+        spilled_entries: Number of entries that were written to temporary files.
         max_listed: Maximum number of objects that are listed one by one.
     """
     tallies, sums = {tally.name: tally for tally in result.objects}, dict[str, ObjectState]()
     for name, object_state in state.items():
         name = name if name in tallies or len(tallies) < max_listed else OTHERS
         tallies.setdefault(name, ObjectTally(name))
-        sums.setdefault(name, ObjectState()).add(object_state.total, 1, object_state.keys)
+        sums.setdefault(name, ObjectState()).add_row_hash(object_state.total, 1, object_state.keys)
     for name, object_state in sums.items():
         if name not in result.unknown:
             tallies[name].keys, tallies[name].digest = object_state.keys, object_state.digest
     for name in result.unknown:
         tallies.setdefault(name, ObjectTally(name))
     digest = sum(one.total for one in state.values()) % MODULUS
-    details = {**result.details, **({"keys_spilled": spilled} if spilled else {})}
+    details = {**result.details, **({"keys_spilled": spilled_entries} if spilled_entries else {})}
     objects = tuple(tallies[name] for name in sorted(tallies))
     whole = None if result.unknown else f"{digest:064x}"
     return replace(result, objects=objects, digest=whole, details=details)
@@ -252,26 +254,26 @@ class UndecidedRecords(msgspec.Struct):
     _firsts: list[int] = msgspec.field(default_factory=list)
     _unpacked: int = 0
 
-    def add(self, first: int, block: RecordBlock, decided: bytearray) -> None:
-        """Add the records of a block that have no 1 in `decided`; `first` is the number of its first record. Blocks
-        must come in order.
+    def add_undecided(self, first_number: int, block: RecordBlock, decided_mask: bytearray) -> None:
+        """Add the records of a block that have no 1 in `decided_mask`; `first_number` is the number of its first
+        record. Blocks must come in order.
         """
-        pending = bytearray(0 if done else 1 for done in decided)
+        pending = bytearray(0 if done else 1 for done in decided_mask)
         cost = _BYTES_PER_RECORD * len(block) + _estimate_content_cost(block)
-        self._blocks.append(_WaitingBlock(first, pending, sum(pending), cost, block))
-        self._firsts.append(first)
+        self._blocks.append(_WaitingBlock(first_number, pending, sum(pending), cost, block))
+        self._firsts.append(first_number)
         self.count += self._blocks[-1].count
         self._add_cost(cost)
         if self._unpacked > self.max_unpacked:
             for waiting_block in self._blocks:
-                self._pack(waiting_block)
+                self._compress_block(waiting_block)
 
-    def pop(self, number: int) -> tuple[RecordBlock, int]:
+    def remove_record(self, record_number: int) -> tuple[RecordBlock, int]:
         """Remove a record; return its block and its index in the block."""
-        position = bisect_right(self._firsts, number) - 1
+        position = bisect_right(self._firsts, record_number) - 1
         waiting_block = self._blocks[position]
-        index = number - waiting_block.first
-        block = waiting_block.block or self._unpack(waiting_block)
+        index = record_number - waiting_block.first
+        block = waiting_block.block or self._decompress_block(waiting_block)
         waiting_block.pending[index] = 0
         waiting_block.count -= 1
         self.count -= 1
@@ -290,19 +292,19 @@ class UndecidedRecords(msgspec.Struct):
         self._unpacked += cost
         self.bytes += cost
 
-    def _pack(self, waiting_block: _WaitingBlock) -> None:
+    def _compress_block(self, waiting_block: _WaitingBlock) -> None:
         if waiting_block.block is None:
             return
         if waiting_block.packed is None:
-            waiting_block.packed = _pack_block(waiting_block.block)
+            waiting_block.packed = _pickle_and_compress_block(waiting_block.block)
             self.bytes += len(waiting_block.packed)
         waiting_block.block = None
         self._add_cost(-waiting_block.cost)
 
-    def _unpack(self, waiting_block: _WaitingBlock) -> RecordBlock:
+    def _decompress_block(self, waiting_block: _WaitingBlock) -> RecordBlock:
         if self._unpacked + waiting_block.cost > self.max_unpacked:
             for other in self._blocks:
-                self._pack(other)
+                self._compress_block(other)
         assert waiting_block.packed is not None
         block: RecordBlock = pickle.loads(zlib.decompress(waiting_block.packed))
         waiting_block.block = block
@@ -320,7 +322,7 @@ class _Pickler(pickle.Pickler):
     dispatch_table = {MappingProxyType: lambda mapping: (MappingProxyType, (dict(mapping),))}
 
 
-def _pack_block(block: RecordBlock) -> bytes:
+def _pickle_and_compress_block(block: RecordBlock) -> bytes:
     plain = io.BytesIO()
     _Pickler(plain, pickle.HIGHEST_PROTOCOL).dump(block)
     return zlib.compress(plain.getbuffer(), 1)
@@ -345,7 +347,7 @@ class CompiledReplayRunner(msgspec.Struct):
         rows: The row store; None if the state is not requested.
     """
 
-    quick: CompiledReplay
+    compiled_replay: CompiledReplay
     compiled: Callable[[Kernel], Kernel]
     state: ReplayState
     rows: CompiledRowStore | None
@@ -353,18 +355,20 @@ class CompiledReplayRunner(msgspec.Struct):
     _keeping: int = 1
 
     def replay_range(
-        self, record_range: RecordRange, name: str, on_compiled_run: OnCompiledRun
+        self, record_range: RecordRange, file_name: str, on_compiled_run: OnCompiledRun
     ) -> Iterator[RecordBlock]:
         """Replay a range of records; yield, in order, the blocks whose decisions Python must make."""
         position, stop, context = record_range.start, record_range.stop, record_range.decoder.layout.context
         while position < stop:
-            compiled_run = self.quick.decide_batch(name, context, record_range.batch, position, stop, self.compiled)
+            compiled_run = self.compiled_replay.decide_batch(
+                file_name, context, record_range.batch, position, stop, self.compiled
+            )
             reached = position if compiled_run is None else compiled_run.stop
             if compiled_run is not None:
-                on_compiled_run(name, compiled_run, reached - position)
+                on_compiled_run(file_name, compiled_run, reached - position)
                 self._store_changed_rows(record_range, position, reached)
             if reached < stop:
-                self._ruling = next_fallback_count(self._ruling, reached - position, _MIN_RULED_RUN)
+                self._ruling = choose_python_record_count(self._ruling, reached - position, _MIN_RULED_RUN)
                 batch_end = min(reached + self._ruling, stop)
                 yield from record_range.decode_blocks(reached, batch_end)
                 reached = batch_end
@@ -374,25 +378,29 @@ class CompiledReplayRunner(msgspec.Struct):
         if self.rows is None:
             return
         while position < stop:
-            reached = self.quick.store_changes(self.rows, record_range.batch, position, stop)
+            reached = self.compiled_replay.store_changes_until_unsupported(
+                self.rows, record_range.batch, position, stop
+            )
             if reached < stop:
-                self._keeping = next_fallback_count(self._keeping, reached - position, _MIN_KEPT_RUN)
+                self._keeping = choose_python_record_count(self._keeping, reached - position, _MIN_KEPT_RUN)
                 batch_end = min(reached + self._keeping, stop)
                 context = record_range.decoder.layout.context
-                self.state.apply_changes(self.quick.decode_changes(context, record_range.batch, reached, batch_end))
+                self.state.apply_changes(
+                    self.compiled_replay.decode_changes(context, record_range.batch, reached, batch_end)
+                )
                 reached = batch_end
             position = reached
 
 
-def make_compiled_runner(
-    quick: CompiledReplay, backend: str, effects: EffectReader | None, state: ReplayState
+def make_compiled_replay_runner(
+    compiled_replay: CompiledReplay, backend: str, effects: EffectReader | None, state: ReplayState
 ) -> CompiledReplayRunner | None:
     """Create the runner of a compiled replay; None if there is no compiled code for this machine."""
     chosen_backend = backends.choose_backend(backend)
     if chosen_backend.name != "native":
         return None
-    rows = None if effects is None else state.open_row_store(chosen_backend.compile_kernel)
-    return CompiledReplayRunner(quick, chosen_backend.compile_kernel, state, rows)
+    rows = None if effects is None else state.get_compiled_row_store(chosen_backend.compile_kernel)
+    return CompiledReplayRunner(compiled_replay, chosen_backend.compile_kernel, state, rows)
 
 
 # --- Prediction for one log ---
@@ -413,8 +421,8 @@ def replay_paths(
     logs = list(_resolve_paths([os.fspath(path) for path in paths], format))
     plain_logs = [replace(group, compressed={}) for group in logs]
     return [
-        replay_unpacked(group, replace(options, until=until), on_decision)
-        for group, until in zip(logs, find_end_positions(options.until, plain_logs), strict=True)
+        replay_log_with_unpacked_files(group, replace(options, until=until), on_decision)
+        for group, until in zip(logs, assign_end_position_to_logs(options.until, plain_logs), strict=True)
     ]
 
 
@@ -426,7 +434,7 @@ def _resolve_paths(paths: Sequence[str], format: str) -> Iterator[LogGroup]:
             continue
         _require_rereadable(unit)
         try:
-            resolved = resolve_with_compressed(unit, format)
+            resolved = resolve_path_with_compressed(unit, format)
         except NoLogFoundError:
             if not _is_empty_log(unit, format):
                 raise
@@ -461,7 +469,9 @@ def _make_single_log(group: LogGroup, name: str) -> LogGroup:
 def _drop_archived_files(group: LogGroup) -> LogGroup:
     """Return the log as a server in its directory reads it: without compressed files older than a plain one."""
     plain = tuple(name for name in group.names if name not in group.compressed)
-    if group.format is None or not any(_is_current(name, group, group.format.files.name_stem) for name in plain):
+    if group.format is None or not any(
+        _is_newer_than_compressed_files(name, group, group.format.files.name_stem) for name in plain
+    ):
         return group
     count = len(group.compressed)
     text = f"{count:,} compressed files are not read" if count != 1 else "1 compressed file is not read"
@@ -471,17 +481,17 @@ def _drop_archived_files(group: LogGroup) -> LogGroup:
     return replace(group, names=plain, compressed={})
 
 
-def _is_current(name: str, group: LogGroup, name_stem: Callable[[str], str | None]) -> bool:
+def _is_newer_than_compressed_files(name: str, group: LogGroup, name_stem: Callable[[str], str | None]) -> bool:
     """Return True if a plain file is newer than all compressed ones of its log: a server may be writing to it."""
     older = [one for one in group.compressed if one != name]
     if any(name == name_stem(one) for one in older):
         return True
-    newest_by_kind = find_newest([name, *older])
-    others = find_newest(older)
+    newest_by_kind = find_newest_files([name, *older])
+    others = find_newest_files(older)
     return any(newest == name and kind in others for kind, (_, newest) in newest_by_kind.items())
 
 
-def replay_unpacked(
+def replay_log_with_unpacked_files(
     group: LogGroup,
     options: ReplayOptions,
     on_decision: OnDecision | None = None,
@@ -492,7 +502,7 @@ def replay_unpacked(
     Raises:
         InputOutputError: a compressed file is cut or damaged.
     """
-    with unpack_members(group) as unpacked:
+    with unpack_compressed_members(group) as unpacked:
         if unpacked.damaged:
             name, failure = next(iter(unpacked.damaged.items()))
             raise InputOutputError(f"{group.member_path(name)}: {failure}")
@@ -501,7 +511,7 @@ def replay_unpacked(
         try:
             result = replay_log(unpacked.group, options, restored_decision, make_change_sink)
         except UnknownFormatError as error:
-            raise UnknownFormatError(unpacked.restore_text(str(error))) from None
+            raise UnknownFormatError(unpacked.restore_paths_in_message(str(error))) from None
     return replace(
         result,
         path=restore(result.path),
@@ -563,9 +573,9 @@ class _LogReplay:
             for finding in report.findings:
                 raise_if_limit(report.path, finding)
         self._verify_stop = self._clock.find_verify_stop(examination)
-        self._format = resolve_format(group, examination)
+        self._format = get_log_format(group, examination)
         self._rules = get_replay_rules(self._format)
-        self._situation = build_situation(group, examination, options, self._rules, self._is_cut)
+        self._situation = build_situation(group, examination, options, self._rules, self._is_reading_cut_by_until)
         del examination  # it has a report on every file, and there may be very many
         self._replayer: Replayer = self._rules.begin(self._situation)
         self._undecided_records = UndecidedRecords(options.limits.max_memory // _UNPACKED_DIVISOR)
@@ -588,9 +598,9 @@ class _LogReplay:
         )
         self._has_state = self._effects is not None and make_change_sink is None
         self._stop: ReplayStop | None = None
-        self._compiled_replay = self._make_compiled_replay(make_change_sink)
+        self._compiled_replay = self._make_compiled_runner(make_change_sink)
 
-    def _make_compiled_replay(self, make_change_sink: MakeChangeSink | None) -> CompiledReplayRunner | None:
+    def _make_compiled_runner(self, make_change_sink: MakeChangeSink | None) -> CompiledReplayRunner | None:
         """Return the runner of compiled code, which handles most records.
 
         None if there is a listener for decisions, or if the replay may end between two records.
@@ -602,7 +612,7 @@ class _LogReplay:
         )
         if make_kernels is None or may_end_early or not state_is_local or self._on_decision is not None:
             return None
-        return make_compiled_runner(
+        return make_compiled_replay_runner(
             make_kernels(self._replayer, self._effects, options.limits), options.backend, self._effects, self._state
         )
 
@@ -617,17 +627,17 @@ class _LogReplay:
     def _replay_records(self) -> ReplayResult:
         itinerary = self._replayer.plan_reads()
         self._stop, self._files = itinerary.refusal, itinerary.read
-        self._read_files(itinerary.base)
+        self._read_and_replay_files(itinerary.base)
         record_outcomes, outcome = self._replayer.finish()
         for record_outcome in record_outcomes:
             self._decide_waiting(record_outcome)
         self._stop = self._stop or outcome.stop
-        self._skip_remaining(itinerary)
+        self._skip_records_without_outcome(itinerary)
         return self._make_result(itinerary, outcome)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def _read_files(self, base: frozenset[str]) -> None:
+    def _read_and_replay_files(self, snapshot_names: frozenset[str]) -> None:
         members = {file.name: file for file in self._situation.files}
         self._record_counts = [members[name].records for name in self._files]
         end = self._find_first_error_stop() if self._options.policy == "strict" else self._verify_stop
@@ -642,28 +652,30 @@ class _LogReplay:
         log = LogReader(paths, self._clock.read_limits, self._options.backend, hints)
         log.checks_links = False
         try:
-            selection = select_before(self._options.until, list(by_path), {members[name].path for name in base})
+            selection = select_records_before(
+                self._options.until, list(by_path), {members[name].path for name in snapshot_names}
+            )
             del members, paths  # there may be very many files
-            for part in self._iter_unruled_blocks(log.record_ranges(selection), by_path):
+            for part in self._iter_blocks_for_python_rules(log.record_ranges(selection), by_path):
                 if self._clock.has_expired():
                     break
                 name = by_path[part.file]
                 if end is not None and name == end.file:
                     part = _truncate_block(part, end.offset or 0)
-                if len(part) == 0 or self._is_over(name, end) or self._skips_records(part):
+                if len(part) == 0 or self._is_file_after_replay_end(name, end) or self._is_past_until_sequence(part):
                     break
-                self._feed_block(name, part)
+                self._pass_block_to_rules(name, part)
             if is_gtid_position(self._options.until) and not self._clock.is_over:
-                for text in log.find_unmatched(selection, self._records_fed).missing:
+                for text in log.find_unmatched_names(selection, self._records_fed).missing:
                     report_progress.report_note(f"{self._group.path}: {text.replace('--stop-position', '--until')}")
         finally:
             log.close()
 
-    def _iter_unruled_blocks(
+    def _iter_blocks_for_python_rules(
         self, segments: Iterable[RecordRange | RecordBlock | FileFinding], by_path: Mapping[str, str]
     ) -> Iterator[RecordBlock]:
         """Yield the blocks whose decisions Python must make; count the other records."""
-        body_blocks, files = CompiledBodyDecoder(), limits.PerFileCollector()
+        body_blocks, files = CompiledBodyDecoder(), limits.PerFileGarbageCollector()
         for segment in segments:
             if isinstance(segment, RecordRange):
                 files.start_file(segment.decoder.file)
@@ -677,11 +689,11 @@ class _LogReplay:
             elif isinstance(segment, RecordBlock):
                 yield segment
 
-    def _count_compiled_run(self, name: str, compiled_run: BatchOutcome, count: int) -> None:
-        self._records_fed += count
-        self._records_reached[name] += count
-        self._decisions[compiled_run.verb] += count
-        self._reasons[compiled_run.reason] += count
+    def _count_compiled_run(self, file_name: str, compiled_run: BatchOutcome, record_count: int) -> None:
+        self._records_fed += record_count
+        self._records_reached[file_name] += record_count
+        self._decisions[compiled_run.verb] += record_count
+        self._reasons[compiled_run.reason] += record_count
         for per_object in compiled_run.object_counts:
             if per_object.object is not None:
                 tally = self._get_tally(per_object.object)
@@ -689,21 +701,23 @@ class _LogReplay:
                 tally.first_seq = per_object.first_seq if tally.first_seq is None else tally.first_seq
                 tally.last_seq = per_object.last_seq
 
-    def _is_over(self, name: str, end: ReplayStop | None) -> bool:
+    def _is_file_after_replay_end(self, file_name: str, end: ReplayStop | None) -> bool:
         """Return True if the replay ended in a file before this one."""
-        if name in self._records_reached or (end is None and self._options.until is None):
+        if file_name in self._records_reached or (end is None and self._options.until is None):
             return False
-        position = self._file_positions[name]
+        position = self._file_positions[file_name]
         if end is not None and self._file_positions.get(end.file, position) < position:
             return True
-        return not is_gtid_position(self._options.until) and self._is_cut(position)  # records without GTID are left out
+        return not is_gtid_position(self._options.until) and self._is_reading_cut_by_until(
+            position
+        )  # records without GTID are left out
 
     @cached_property
     def _file_positions(self) -> dict[str, int]:
         """File name -> position in the reading order."""
         return {name: place for place, name in enumerate(self._files)}
 
-    def _skips_records(self, block: RecordBlock) -> bool:
+    def _is_past_until_sequence(self, block: RecordBlock) -> bool:
         """Return True if a record before this block has the sequence number of `--until` or a higher number.
 
         Numbers of several origins need not increase together; the replay ends at the first such record.
@@ -713,23 +727,24 @@ class _LogReplay:
             return False
         return block.record[0] > (previous[1] + 1 if previous[0] == block.file else 0)
 
-    def _is_cut(self, stop: int | None = None) -> bool:
-        """Return True if `--until` ended the reading before all records of the files before `stop` were read.
+    def _is_reading_cut_by_until(self, stop_file_position: int | None = None) -> bool:
+        """Return True if `--until` ended the reading before all records of the files before `stop_file_position` were
+        read.
 
         Args:
-            stop: Position of a file in the reading order; None = all files.
+            stop_file_position: Position of a file in the reading order; None = all files.
 
         The first `_complete_files` files are known to be read completely.
         """
         if self._options.until is None:
             return False
-        stop = len(self._files) if stop is None else stop
+        stop_file_position = len(self._files) if stop_file_position is None else stop_file_position
         while (
-            self._complete_files < stop
+            self._complete_files < stop_file_position
             and self._records_reached[self._files[self._complete_files]] >= self._record_counts[self._complete_files]
         ):
             self._complete_files += 1
-        return self._complete_files < stop
+        return self._complete_files < stop_file_position
 
     def _find_first_error_stop(self) -> ReplayStop | None:
         """Return the first error, at which policy `strict` stops; errors of the whole set come first."""
@@ -744,21 +759,21 @@ class _LogReplay:
                 return ReplayStop(name or self._files[0], finding.offset, "") if self._files else None
         return None
 
-    def _feed_block(self, name: str, block: RecordBlock) -> None:
+    def _pass_block_to_rules(self, file_name: str, block: RecordBlock) -> None:
         for finding in chain.from_iterable(block.findings.values()):
             raise_if_limit(block.file, finding)
         first, self._records_fed = self._records_fed, self._records_fed + len(block)
-        self._records_reached[name] += len(block)
+        self._records_reached[file_name] += len(block)
         decided = bytearray(len(block))
-        for record_outcome in join_outcomes(self._replayer.feed(name, first, block)):
+        for record_outcome in join_adjacent_outcomes(self._replayer.decide_records(file_name, first, block)):
             if record_outcome.first < first:
                 self._decide_waiting(record_outcome._replace(stop=min(record_outcome.stop, first)))
             start, stop = max(record_outcome.first - first, 0), record_outcome.stop - first
             if start < stop:
                 decided[start:stop] = b"\1" * (stop - start)
-                self._decide_records(block, start, stop, record_outcome.verb, record_outcome.reason)
+                self._record_decisions(block, start, stop, record_outcome.verb, record_outcome.reason)
         if 0 in decided:
-            self._undecided_records.add(first, block, decided)
+            self._undecided_records.add_undecided(first, block, decided)
         if self._undecided_records.bytes > self._options.limits.max_memory:
             count = f"{self._undecided_records.count:,} records"
             raise LimitError(f"{block.file}: {count} wait for the end of their transaction; raise --max-memory")
@@ -768,10 +783,10 @@ class _LogReplay:
     def _decide_waiting(self, record_outcome: RecordOutcome) -> None:
         """Apply a record outcome to records that were passed to the rules earlier."""
         for number in range(record_outcome.first, record_outcome.stop):
-            block, i = self._undecided_records.pop(number)
-            self._decide_records(block, i, i + 1, record_outcome.verb, record_outcome.reason)
+            block, i = self._undecided_records.remove_record(number)
+            self._record_decisions(block, i, i + 1, record_outcome.verb, record_outcome.reason)
 
-    def _decide_records(self, block: RecordBlock, start: int, stop: int, verb: str, reason: str) -> None:
+    def _record_decisions(self, block: RecordBlock, start: int, stop: int, verb: str, reason: str) -> None:
         self._decisions[verb] += stop - start
         self._reasons[reason] += stop - start
         names = block.envelope.object[start:stop]
@@ -779,12 +794,12 @@ class _LogReplay:
             if name is not None:
                 self._get_tally(name).counts[verb] += count
         if verb == APPLIED:
-            self._apply_records(block, start, stop, names)
+            self._apply_changes_of_records(block, start, stop, names)
         if self._on_decision is not None:
             for index in range(start, stop):
                 self._on_decision(make_decision(block, index, verb, reason))
 
-    def _apply_records(self, block: RecordBlock, start: int, stop: int, names: list[str | None]) -> None:
+    def _apply_changes_of_records(self, block: RecordBlock, start: int, stop: int, names: list[str | None]) -> None:
         seqs = block.envelope.seq[start:stop]
         first = dict(zip(reversed(names), reversed(seqs), strict=True))
         for name, last in dict(zip(names, seqs, strict=True)).items():
@@ -803,7 +818,7 @@ class _LogReplay:
             tally = self._objects.setdefault(name, ObjectTally(name))
         return tally
 
-    def _skip_remaining(self, itinerary: ReadPlan) -> None:
+    def _skip_records_without_outcome(self, read_plan: ReadPlan) -> None:
         """Skip the records without an outcome: after the stop, after `--until`, or in files that were not read."""
         reason = NOT_REACHED if self._stop is not None or self._options.until is None else UNTIL
         reason = LIMIT if self._clock.is_over else reason
@@ -812,7 +827,7 @@ class _LogReplay:
         for file in self._situation.files:
             missing = file.records - self._records_reached[file.name]
             if missing > 0:
-                why = itinerary.skipped.get(file.name, reason)
+                why = read_plan.skipped.get(file.name, reason)
                 self._decisions[SKIPPED] += missing
                 self._reasons[why] += missing
 
@@ -841,12 +856,19 @@ class _LogReplay:
             read=tuple(paths[name] for name in read_plan.read),
             findings=(*verified, *((paths.get(name, name), found) for name, found in outcome.findings)),
             rules={reason: _describe_rule(self._rules, reason) for reason in sorted(self._reasons)},
-            details={**self._policy_details(), **outcome.details, **self._doubt_details(), **self._limit_details()},
+            details={
+                **self._policy_details(),
+                **outcome.details,
+                **self._make_incomparable_objects_detail(),
+                **self._limit_details(),
+            },
             unknown=outcome.unknown,
         )
         if not self._has_state or self._clock.is_over:
             return result
-        return add_state(result, self._state.sum_objects(self._max_objects), self._state.spilled, self._max_objects)
+        return add_final_object_states(
+            result, self._state.sum_object_states(self._max_objects), self._state.spilled, self._max_objects
+        )
 
     def _policy_details(self) -> dict[str, str]:
         """Return the effects of policy `force` in this format, as details."""
@@ -856,9 +878,9 @@ class _LogReplay:
         """Return the reason why the replay is incomplete, as details."""
         return {"incomplete": TIME_LIMIT_TEXT} if self._clock.is_over else {}
 
-    def _doubt_details(self) -> dict[str, Any]:
+    def _make_incomparable_objects_detail(self) -> dict[str, Any]:
         """Return the objects whose digest may differ from that of the server's rows, as details."""
-        doubts = {} if self._effects is None else self._effects.unknown_objects()
+        doubts = {} if self._effects is None else self._effects.get_reasons_of_unknown_objects()
         return {"not_comparable": dict(sorted(doubts.items()))} if doubts else {}
 
 

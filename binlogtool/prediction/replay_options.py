@@ -40,7 +40,7 @@ from binlogtool.format_api.replay_rules import (
 )
 from binlogtool.limits import Limits
 from binlogtool.prediction.row_store import Patch
-from binlogtool.verification.verify_report import make_exception
+from binlogtool.verification.verify_report import make_exception_of_failure
 
 if TYPE_CHECKING:
     from binlogtool.core.record_and_selection_types import ReadOptionArguments
@@ -92,27 +92,27 @@ class ReplayOptions(msgspec.Struct, frozen=True):
 # --- End positions of a replay (`--until`) ---
 
 
-def select_before(position: str | None, paths: Sequence[str], base: Collection[str]) -> Selection:
+def select_records_before(position: str | None, paths: Sequence[str], snapshot_paths: Collection[str]) -> Selection:
     """Return the selection of a log's records before a position.
 
     Args:
         paths: The files of the log.
-        base: The files that the server loads as a whole (snapshots).
+        snapshot_paths: The files that the server loads as a whole (snapshots).
 
     Raises:
-        UsageError: the position is in a file of `base`.
+        UsageError: the position is in a file of `snapshot_paths`.
     """
     if position is not None and not is_gtid_position(position):
         name = split_file_prefix(position)[0]
         inside = [path for path in paths if name in (path, os.path.basename(path))]
         if name is None and not is_sequence_position(position):
             inside = list(paths[-1:])
-        if any(path in base for path in inside):
+        if any(path in snapshot_paths for path in inside):
             raise UsageError(f"--until {position}: the server loads this file whole or not at all")
-    return Selection(stop=position, whole=frozenset(base))
+    return Selection(stop=position, whole=frozenset(snapshot_paths))
 
 
-def find_end_positions(position: str | None, logs: Sequence[LogGroup]) -> list[str | None]:
+def assign_end_position_to_logs(position: str | None, logs: Sequence[LogGroup]) -> list[str | None]:
     """Return the end position for each log: a position in a file applies to the last log, None to the others.
 
     Raises:
@@ -183,25 +183,27 @@ class ReplayClock:
 _MAX_STATE_BYTES = 16 << 20
 
 
-def read_position(source: Mapping[str, Any] | str | None, rules: ReplayRules) -> Mapping[str, Any] | None:
+def read_start_position(
+    position_source: Mapping[str, Any] | str | None, rules: ReplayRules
+) -> Mapping[str, Any] | None:
     """Return the position given by `--against`; None if it is not given.
 
     Args:
-        source: A position, or the path of a JSON document (a position or a replay report) or of a state file of the
-            server.
+        position_source: A position, or the path of a JSON document (a position or a replay report) or of a state file
+            of the server.
         rules: The format's replay rules, which know its state files.
 
     Raises:
         InputOutputError: the file cannot be read. UsageError: it contains no position.
     """
-    if source is None or not isinstance(source, str):
-        return source
-    data = _read_file_head(source)
-    position = None if rules.parse_state is None else rules.parse_state(os.path.basename(source), data)
+    if position_source is None or not isinstance(position_source, str):
+        return position_source
+    data = _read_file_head(position_source)
+    position = None if rules.parse_state is None else rules.parse_state(os.path.basename(position_source), data)
     position = _parse_position_json(data) if position is None else position
     if position is None:
         raise UsageError(
-            f"--against {source} holds no position: expected a position or replay report as JSON, or a state "
+            f"--against {position_source} holds no position: expected a position or replay report as JSON, or a state "
             f"file of the server"
         )
     return position
@@ -226,12 +228,12 @@ def _read_file_head(path: str) -> bytes:
 # --- Input of the replay rules ---
 
 
-def resolve_format(group: LogGroup, examination: LogExamination) -> Format:
+def get_log_format(group: LogGroup, examination: LogExamination) -> Format:
     """Return the format of a log, from its files if it was not named. Raises BinlogtoolError: no file could be read."""
     if group.format is not None:
         return group.format
     if examination.failures:
-        raise make_exception(examination.failures[0])
+        raise make_exception_of_failure(examination.failures[0])
     return open_file_module.find_format(examination.files[0].report.format)
 
 
@@ -244,7 +246,7 @@ def get_replay_rules(format_: Format) -> ReplayRules:
     return format_.replay
 
 
-def check_version_is_used(server_version: str | None, format_names: Iterable[str]) -> None:
+def refuse_unused_server_version(server_version: str | None, format_names: Iterable[str]) -> None:
     """Raise UsageError if a server version was given and the rules of none of these formats depend on it."""
     names = sorted(set(format_names))
     rules = [open_file_module.find_format(name).replay for name in names]
@@ -269,7 +271,7 @@ def build_situation(
     )
     read_sibling = partial(_make_member_reader, group)
     set_findings = examination.set.findings if examination.set is not None else ()
-    position = read_position(options.against, rules)
+    position = read_start_position(options.against, rules)
     return ReplaySituation(
         files + unread,
         group.is_set,
@@ -289,12 +291,12 @@ def _list_other_entries(directory: str) -> dict[str, str]:
     """Return the entries of a directory that are no regular files, with their kinds; none if it cannot be listed."""
     try:
         with os.scandir(directory or os.curdir) as entries:
-            return {one.name: _find_entry_kind(one) for one in entries if not one.is_file(follow_symlinks=False)}
+            return {one.name: _get_link_target_kind(one) for one in entries if not one.is_file(follow_symlinks=False)}
     except OSError:
         return {}
 
 
-def _find_entry_kind(entry: os.DirEntry[str]) -> str:
+def _get_link_target_kind(entry: os.DirEntry[str]) -> str:
     try:
         mode = os.stat(entry.path).st_mode
     except FileNotFoundError:

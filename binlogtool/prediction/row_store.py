@@ -109,27 +109,27 @@ class CompiledRowStore:
     def __len__(self) -> int:
         return int(self._head[row_store_kernels.HEAD_ROW_COUNT])
 
-    def object_number(self, name: str) -> tuple[int, int]:
+    def get_object_number_and_epoch(self, object_name: str) -> tuple[int, int]:
         """Return the number of an object in the table, and its epoch."""
-        kept = self._names.kept_name(name)
+        kept = self._names.kept_name(object_name)
         return self.numbers.setdefault(kept, len(self.numbers)), self._names.epoch(kept)
 
     # -- single rows -----------------------------------------------------------------------------------------------
 
-    def get(self, kept_name: str, key: bytes) -> KeyEntry | None:
+    def get_entry(self, stored_name: str, key: bytes) -> KeyEntry | None:
         """Return the entry of a key; None if the key is not in the table."""
-        number = self.numbers.get(kept_name)
+        number = self.numbers.get(stored_name)
         if number is None:
             return None
-        row_index = self._call_kernel(row_store_kernels.get_row, key, len(key), number=number)
+        row_index = self._call_kernel(row_store_kernels.get_row_index, key, len(key), number=number)
         return None if row_index < 0 else self._read_row(row_index)[2]
 
-    def put(self, kept_name: str, key: bytes, entry: KeyEntry) -> None:
+    def put_entry(self, stored_name: str, key: bytes, entry: KeyEntry) -> None:
         """Store the entry of a key."""
         epoch, state, image, operations = entry
         if operations:
             state, image = state | ROW_MIXED, msgspec.msgpack.encode((image, operations))
-        number = self.numbers[kept_name]
+        number = self.numbers[stored_name]
         self._call_kernel(
             row_store_kernels.set_image_of_key,
             key + image,
@@ -145,11 +145,11 @@ class CompiledRowStore:
             result: int = self.compile_kernel(kernel)(data, *sizes, self.memory, *extra_arguments.values())
             if result != NO_SPACE:
                 return result
-            self.grow(8 * 8 + len(data))
+            self.make_room(8 * 8 + len(data))
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
-    def grow(self, size: int = 0) -> None:
+    def make_room(self, size: int = 0) -> None:
         """Make room for at least `size` more bytes by rebuilding or growing the table, or else empty it."""
         head = self._head
         if 3 * (len(self) + 1) > 2 * len(self._slots):
@@ -159,7 +159,7 @@ class CompiledRowStore:
         else:
             step = max(min(len(self._bytes), _MAX_GROWTH), -(-size // _MIN_MEMORY) * _MIN_MEMORY)
             if self._can_grow(step):
-                self._grow(len(self._bytes) + step)
+                self._resize_memory(len(self._bytes) + step)
 
     def _rebuild(self, slots: int) -> None:
         if slots == len(self._slots) or self._can_grow(8 * (slots - len(self._slots))):
@@ -168,13 +168,13 @@ class CompiledRowStore:
             self._head[HEAD_SLOT_MASK] = slots - 1
             self.compile_kernel(row_store_kernels.compact_rows)(self._rows, self._slots, self._head)
 
-    def _grow(self, size: int) -> None:
+    def _resize_memory(self, new_size: int) -> None:
         self._rows.release()
         self._bytes.release()
         try:
-            self._memory_map.resize(size)
+            self._memory_map.resize(new_size)
         except (SystemError, OSError, ValueError):
-            larger_map = mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS)
+            larger_map = mmap(-1, new_size, flags=MAP_PRIVATE | MAP_ANONYMOUS)
             larger_map[: len(self._memory_map)] = self._memory_map[:]
             self._memory_map = larger_map
         self._map_views()
@@ -188,7 +188,7 @@ class CompiledRowStore:
 
     # -- all rows --------------------------------------------------------------------------------------------------
 
-    def items(self) -> Iterator[tuple[tuple[str, bytes], KeyEntry]]:
+    def iter_rows(self) -> Iterator[tuple[tuple[str, bytes], KeyEntry]]:
         """Yield ((stored name, key), entry) of all rows."""
         names, row_index = list(self.numbers), 0
         while row_index < self._head[HEAD_FREE]:
@@ -198,24 +198,24 @@ class CompiledRowStore:
                 yield (names[number], key), entry
             row_index = next_index
 
-    def sum_rows(
-        self, digest_name: Callable[[str], str], on_other_entry: Callable[[str, bytes, KeyEntry], None]
+    def sum_row_hashes(
+        self, get_digest_name: Callable[[str], str], on_other_entry: Callable[[str, bytes, KeyEntry], None]
     ) -> dict[str, tuple[int, int]]:
         """Return stored name -> (number of rows, sum of their hashes).
 
         Args:
-            digest_name: Stored name -> the name that the digest uses.
+            get_digest_name: Stored name -> the name that the digest uses.
             on_other_entry: Called for entries that are not plain rows.
         """
         names = list(self.numbers)
-        text, places = row_store_kernels.pack_names([digest_name(name) for name in names])
+        text, places = row_store_kernels.pack_names([get_digest_name(name) for name in names])
         objects = array("q")
         for name, (at, size) in zip(names, places, strict=True):
             objects.extend((self._names.epoch(name), at, size))
         sums = array("q", bytes(8 * _SUM_WORDS * len(names)))
         at = 0
         while at < self._head[HEAD_FREE]:
-            at = self.compile_kernel(row_store_kernels.add_row_digests)(
+            at = self.compile_kernel(row_store_kernels.add_row_digests_until_other_state)(
                 text or b"\0", self._bytes, self._rows, self._head, objects, sums, at
             )
             if at < self._head[HEAD_FREE]:
@@ -281,7 +281,9 @@ def hash_image(image: bytes) -> bytes:
     return blake2b(image, digest_size=16).digest()
 
 
-def apply_change(before: KeyEntry | None, epoch: int, kind: int, image: bytes, patch: Patch | None) -> KeyEntry:
+def apply_change_to_entry(
+    before: KeyEntry | None, epoch: int, kind: int, image: bytes, patch: Patch | None
+) -> KeyEntry:
     """Return the entry of a key after one more change.
 
     Args:
@@ -316,18 +318,18 @@ def merge_entries(before: KeyEntry | None, later: KeyEntry, patch: Patch | None)
     if later[1] != ROW_PENDING or before is None or before[0] != later[0]:
         return later
     for operation in later[3]:
-        before = apply_change(before, later[0], PATCH, operation, patch)
+        before = apply_change_to_entry(before, later[0], PATCH, operation, patch)
     return before
 
 
-def resolve_entry(entry: KeyEntry, patch: Patch | None) -> KeyEntry:
+def resolve_final_entry(entry: KeyEntry, patch: Patch | None) -> KeyEntry:
     """Return the entry at the end of the replay: in an object once emptied, a key without an image is absent."""
     epoch, state, _, operations = entry
     if state != ROW_PENDING or not epoch:
         return entry
     last: KeyEntry = epoch, ROW_DELETED, b"", ()
     for operation in operations if patch is not None else ():
-        last = apply_change(last, epoch, PATCH, operation, patch)
+        last = apply_change_to_entry(last, epoch, PATCH, operation, patch)
     return last
 
 
@@ -348,7 +350,7 @@ def hash_final_row(object: str, key: bytes, entry: KeyEntry, patch: Patch | None
     """Return the epoch of the object and the hash of the row at the end of the replay; None if there is no row."""
     if entry[1] == ROW_KNOWN and not entry[3]:
         return entry[0], hash_row(object, key, entry[2])
-    last = resolve_entry(entry, patch)
+    last = resolve_final_entry(entry, patch)
     return None if last[1] == ROW_DELETED else (last[0], hash_row(object, key, encode_final_image(last)))
 
 
@@ -363,10 +365,10 @@ class ObjectState(msgspec.Struct):
     keys: int = 0
     total: int = 0
 
-    def add(self, number: int, count: int = 1, keys: int | None = None) -> None:
+    def add_row_hash(self, row_hash: int, count: int = 1, keys: int | None = None) -> None:
         """Add (count 1) or remove (count -1) a row by its hash, or add a sum over `keys` rows."""
         self.keys += count if keys is None else keys
-        self.total = (self.total + count * number) % MODULUS
+        self.total = (self.total + count * row_hash) % MODULUS
 
     @property
     def digest(self) -> str:
@@ -411,24 +413,26 @@ class ReplayState(msgspec.Struct):
                 self._empty_object(name)
             elif kind <= REMOVE:
                 rows = self._keyless_rows.get(name) or self._keyless_rows.setdefault(name, ObjectState())
-                rows.add(hash_row("", b"", image), 1 if kind == ADD else -1)
+                rows.add_row_hash(hash_row("", b"", image), 1 if kind == ADD else -1)
             else:
                 self._rename_object(name, image.decode(errors="surrogatepass"))
 
-    def open_row_store(self, compiled: Callable[[Kernel], Kernel]) -> CompiledRowStore:
+    def get_compiled_row_store(self, compile_kernel: Callable[[Kernel], Kernel]) -> CompiledRowStore:
         """Return the row store of compiled kernels, created on the first call.
 
         Keys are looked up in it first.
         """
         if self._row_store is None:
             names = ObjectNames(lambda name: self._kept_names.get(name, name), lambda name: self._epochs.get(name, 0))
-            self._row_store = CompiledRowStore(compiled, names, self._can_grow)
+            self._row_store = CompiledRowStore(compile_kernel, names, self._spill_unless_memory_left)
         return self._row_store
 
-    def _can_grow(self, size: int) -> bool:
-        """Return True if the row store may take `size` more bytes; otherwise spill all entries and return False."""
+    def _spill_unless_memory_left(self, extra_bytes: int) -> bool:
+        """Return True if the row store may take `extra_bytes` more bytes; otherwise spill all entries and return
+        False.
+        """
         assert self._row_store is not None
-        if self._entry_bytes + self._row_store.size + size <= self.max_memory or not len(self._row_store):
+        if self._entry_bytes + self._row_store.size + extra_bytes <= self.max_memory or not len(self._row_store):
             return True
         self._spill()
         return False
@@ -438,14 +442,14 @@ class ReplayState(msgspec.Struct):
         self._bump_store_version()
         self._keyless_rows.pop(name, None)
 
-    def _rename_object(self, kept_name: str, new_name: str) -> None:
-        """Rename the object stored as `kept_name` to `new_name`; an object that had the new name is emptied, and takes
-        the old name.
+    def _rename_object(self, stored_name: str, new_name: str) -> None:
+        """Rename the object stored as `stored_name` to `new_name`; an object that had the new name is emptied, and
+        takes the old name.
         """
-        before, replaced = self._current_names.get(kept_name, kept_name), self._kept_names.get(new_name, new_name)
-        if kept_name == replaced:
+        before, replaced = self._current_names.get(stored_name, stored_name), self._kept_names.get(new_name, new_name)
+        if stored_name == replaced:
             return
-        self._kept_names[new_name], self._current_names[kept_name] = kept_name, new_name
+        self._kept_names[new_name], self._current_names[stored_name] = stored_name, new_name
         self._kept_names[before], self._current_names[replaced] = replaced, before
         self._empty_object(replaced)
 
@@ -463,40 +467,42 @@ class ReplayState(msgspec.Struct):
         before = (
             self._entries.get(object_key)
             if row_store is None
-            else row_store.get(*object_key) or self._entries.get(object_key)
+            else row_store.get_entry(*object_key) or self._entries.get(object_key)
         )
-        entry = apply_change(before, self._epochs.get(object_key[0], 0), kind, image, self.patch)
+        entry = apply_change_to_entry(before, self._epochs.get(object_key[0], 0), kind, image, self.patch)
         if row_store is not None:
-            row_store.put(*object_key, entry)
+            row_store.put_entry(*object_key, entry)
             return
         self._entries[object_key] = entry
         self._entry_bytes += _entry_bytes(object_key, entry) if before is None else _entry_growth(before, entry)
         if self._entry_bytes + (0 if self._row_store is None else self._row_store.size) > self.max_memory:
             self._spill()
 
-    def sum_objects(self, max_objects: int = 1 << 20) -> dict[str, ObjectState]:
+    def sum_object_states(self, max_objects: int = 1 << 20) -> dict[str, ObjectState]:
         """Return name -> state of every object that was changed, including empty objects.
 
         Objects beyond `max_objects` are summed up.
         """
-        totals = _ObjectTotals(self, {name: rows for name, (_, rows) in self.get_keyless_states().items()}, max_objects)
-        for entries in self._iter_parts():
+        totals = _ObjectTotals(
+            self, {name: rows for name, (_, rows) in self.get_emptied_or_keyless_objects().items()}, max_objects
+        )
+        for entries in self._iter_entry_partitions():
             for (kept, key), entry in entries.items():
-                totals.add_entry(kept, key, entry)
+                totals.add_final_row(kept, key, entry)
         if self._row_store is not None:
-            for kept, (keys, total) in self._row_store.sum_rows(self.current_name, totals.add_entry).items():
-                totals.find_total(kept).add(total, 1, keys)
+            for kept, (keys, total) in self._row_store.sum_row_hashes(self.current_name, totals.add_final_row).items():
+                totals.get_or_create_total(kept).add_row_hash(total, 1, keys)
         return dict(sorted(totals.result.items()))
 
-    def current_name(self, kept_name: str) -> str:
-        """Return the current name of the object stored as `kept_name`."""
-        return self._current_names.get(kept_name, kept_name)
+    def current_name(self, stored_name: str) -> str:
+        """Return the current name of the object stored as `stored_name`."""
+        return self._current_names.get(stored_name, stored_name)
 
-    def current_epoch(self, kept_name: str) -> int:
+    def current_epoch(self, stored_name: str) -> int:
         """Return how often the object was emptied."""
-        return self._epochs.get(kept_name, 0)
+        return self._epochs.get(stored_name, 0)
 
-    def get_keyless_states(self) -> dict[str, tuple[int, ObjectState]]:
+    def get_emptied_or_keyless_objects(self) -> dict[str, tuple[int, ObjectState]]:
         """Return name -> (number of times emptied, keyless rows) for objects that were emptied or have rows without a
         key.
         """
@@ -513,7 +519,7 @@ class ReplayState(msgspec.Struct):
         """
         if self._spill_files:
             self._spill()
-        stored = () if self._row_store is None else self._row_store.items()
+        stored = () if self._row_store is None else self._row_store.iter_rows()
         for entries in (self._entries.items(), stored, *map(_read_entries, self._spill_files)):
             for (kept, key), entry in entries:
                 yield (self._current_names.get(kept, kept), key), entry
@@ -532,7 +538,7 @@ class ReplayState(msgspec.Struct):
 
             folder = Path(self._exit_stack.enter_context(tempfile.TemporaryDirectory(prefix="binlogtool-state-")))
             self._spill_files = [self._exit_stack.enter_context((folder / str(n)).open("w+b")) for n in range(_BUCKETS)]
-        stored = () if self._row_store is None else self._row_store.items()
+        stored = () if self._row_store is None else self._row_store.iter_rows()
         for object_key, entry in chain(self._entries.items(), stored):
             data = msgspec.msgpack.encode((object_key, entry))
             bucket = self._spill_files[hash_image(object_key[1])[0] % _BUCKETS]
@@ -542,16 +548,18 @@ class ReplayState(msgspec.Struct):
         if self._row_store is not None:
             self._row_store.clear()
 
-    def _iter_parts(self) -> Iterator[dict[tuple[str, bytes], KeyEntry]]:
+    def _iter_entry_partitions(self) -> Iterator[dict[tuple[str, bytes], KeyEntry]]:
         if self._spill_files:
             self._spill()
         if self._row_store is not None:  # the key's entry from before compiled code stored it
-            self._entries = {place: one for place, one in self._entries.items() if self._row_store.get(*place) is None}
+            self._entries = {
+                place: one for place, one in self._entries.items() if self._row_store.get_entry(*place) is None
+            }
         yield self._entries
         for file in self._spill_files:
-            yield self._fold_file(file)
+            yield self._merge_spilled_file(file)
 
-    def _fold_file(self, file: IO[bytes]) -> dict[tuple[str, bytes], KeyEntry]:
+    def _merge_spilled_file(self, file: IO[bytes]) -> dict[tuple[str, bytes], KeyEntry]:
         """Return the entries of one temporary file, merged to one per key.
 
         Raises:
@@ -575,18 +583,18 @@ class _ObjectTotals(msgspec.Struct):
     result: dict[str, ObjectState]
     max_objects: int
 
-    def find_total(self, kept_name: str) -> ObjectState:
+    def get_or_create_total(self, stored_name: str) -> ObjectState:
         """Return the total in which an object is counted; it is created on the first call."""
-        name = self.state.current_name(kept_name)
+        name = self.state.current_name(stored_name)
         result_name = name if name in self.result or len(self.result) < self.max_objects else OTHERS
         return self.result.get(result_name) or self.result.setdefault(result_name, ObjectState())
 
-    def add_entry(self, kept_name: str, key: bytes, entry: KeyEntry) -> None:
+    def add_final_row(self, stored_name: str, key: bytes, entry: KeyEntry) -> None:
         """Add the row of an entry, if the row exists at the end."""
-        total = self.find_total(kept_name)
-        row = hash_final_row(self.state.current_name(kept_name), key, entry, self.state.patch)
-        if row is not None and row[0] == self.state.current_epoch(kept_name):
-            total.add(row[1])
+        total = self.get_or_create_total(stored_name)
+        row = hash_final_row(self.state.current_name(stored_name), key, entry, self.state.patch)
+        if row is not None and row[0] == self.state.current_epoch(stored_name):
+            total.add_row_hash(row[1])
 
 
 def _read_entries(file: IO[bytes]) -> Iterator[tuple[tuple[str, bytes], KeyEntry]]:

@@ -109,10 +109,14 @@ def parse_timestamp(text: str) -> Timestamp | None:
 
 def make_comparison(sign: str, left: Operand, right: Operand) -> Comparison:
     """Create the term `left sign right`. A text compared with the member `time` is parsed as a time."""
-    _check_constant(left, right)
-    _check_constant(right, left)
+    _refuse_incomparable_constant(left, right)
+    _refuse_incomparable_constant(right, left)
     left, right = _convert_time_constant(left, right), _convert_time_constant(right, left)
-    convert = _convert_fields if isinstance(left, MemberPath) and isinstance(right, MemberPath) else _convert_pair
+    convert = (
+        _convert_fields
+        if isinstance(left, MemberPath) and isinstance(right, MemberPath)
+        else _convert_to_comparable_pair
+    )
     holds = OPERATORS[sign]
     if isinstance(right, Constant) and type(right.value) in (int, Decimal):
         return Comparison((left, right), _make_number_comparison(holds, right.value), holds)
@@ -124,7 +128,7 @@ def make_comparison(sign: str, left: Operand, right: Operand) -> Comparison:
     return Comparison((left, right), evaluate, holds)
 
 
-def _check_constant(member: Operand, constant: Operand) -> None:
+def _refuse_incomparable_constant(member: Operand, constant: Operand) -> None:
     """Check a constant that is compared with a member. Raises UsageError: the comparison can never be true."""
     if not isinstance(member, MemberPath) or not isinstance(constant, Constant):
         return
@@ -146,7 +150,7 @@ def _make_number_comparison(holds: Callable[[Any, Any], bool], number: int | Dec
             return TRUE if holds(value, number) else FALSE
         if kind is str:
             return UNKNOWN if is_number(value) is None else TRUE if holds(Decimal(value), number) else FALSE
-        pair = None if value is None else _convert_pair(value, number)
+        pair = None if value is None else _convert_to_comparable_pair(value, number)
         return UNKNOWN if pair is None else TRUE if holds(*pair) else FALSE
 
     return evaluate
@@ -164,7 +168,7 @@ def make_in_test(operand: Operand, values: tuple[Constant, ...]) -> OrTerm:
 
 def make_like_test(operand: Operand, pattern: str) -> Comparison:
     """Create the term `operand like 'pattern'`: `%` is any text, `_` one character, a backslash quotes a character."""
-    return make_glob_test(operand, _LIKE_SPECIAL.sub(_to_glob, pattern))
+    return make_glob_test(operand, _LIKE_SPECIAL.sub(_translate_like_wildcard, pattern))
 
 
 def make_glob_test(operand: Operand, pattern: str) -> Comparison:
@@ -188,7 +192,7 @@ def make_glob_test(operand: Operand, pattern: str) -> Comparison:
 _LIKE_SPECIAL = re.compile(r"\\(.)|[%_*?\[]", re.DOTALL)
 
 
-def _to_glob(match: re.Match[str]) -> str:
+def _translate_like_wildcard(match: re.Match[str]) -> str:
     character = match[1] if match[1] is not None else match[0]
     if match[1] is None and character in "%_":
         return "*" if character == "%" else "?"
@@ -206,10 +210,10 @@ def _convert_fields(a: Any, b: Any) -> tuple[Any, Any] | None:
     if isinstance(a, str) and isinstance(b, str):
         numbers = _parse_decimal(a), _parse_decimal(b)
         return (a, b) if None in numbers else numbers
-    return _convert_pair(a, b)
+    return _convert_to_comparable_pair(a, b)
 
 
-def _convert_pair(a: Any, b: Any) -> tuple[Any, Any] | None:
+def _convert_to_comparable_pair(a: Any, b: Any) -> tuple[Any, Any] | None:
     """Convert two non-NULL values to comparable values; None if they cannot be compared."""
     if isinstance(a, Timestamp) or isinstance(b, Timestamp):
         return _convert_both(a, b, _as_timestamp)
@@ -261,7 +265,7 @@ _NON_NUMBER_LINE = re.compile(rf"^(?!{_NUMBER_LINE}$)", re.MULTILINE)
 _NONE_TYPE = type(None)
 
 
-def compare_with_number(
+def compare_column_with_number(
     holds: Callable[[Any, Any], bool], values: Sequence[Any], number: int | Decimal
 ) -> list[int] | None:
     """Return the truth of `value holds number` for each value; None = the values have other types."""
@@ -282,7 +286,7 @@ def compare_with_number(
     return None
 
 
-def compare_with_text(holds: Callable[[Any, Any], bool], values: Sequence[Any], text: str) -> list[int] | None:
+def compare_column_with_text(holds: Callable[[Any, Any], bool], values: Sequence[Any], text: str) -> list[int] | None:
     """Return the truth of `value holds text` for each value; None = the values have other types."""
     kinds = set(map(type, values))
     if kinds == {str}:
@@ -292,7 +296,9 @@ def compare_with_text(holds: Callable[[Any, Any], bool], values: Sequence[Any], 
     return None
 
 
-def compare_pairwise(holds: Callable[[Any, Any], bool], left: Sequence[Any], right: Sequence[Any]) -> list[int] | None:
+def compare_columns_pairwise(
+    holds: Callable[[Any, Any], bool], left: Sequence[Any], right: Sequence[Any]
+) -> list[int] | None:
     """Return the truth of `left holds right` for each pair; None = the values have other types."""
     kinds = set(map(type, left)) | set(map(type, right))
     if kinds == {int}:

@@ -29,9 +29,9 @@ from binlogtool.query.conditions import (
     Operand,
     Term,
     Timestamp,
-    compare_pairwise,
-    compare_with_number,
-    compare_with_text,
+    compare_column_with_number,
+    compare_column_with_text,
+    compare_columns_pairwise,
 )
 
 _ROW_MEMBERS = ("rows", "before", "after")
@@ -63,9 +63,9 @@ class Condition(msgspec.Struct, frozen=True):
     _by_columns: _ColumnEvaluator
     paths: frozenset[tuple[str | int, ...]]
 
-    def find_candidates(self, columns: ColumnValues, count: int) -> list[bool]:
+    def mark_possible_matches(self, columns: ColumnValues, record_count: int) -> list[bool]:
         """Return for each record if the condition could be true, without its body. columns: values of `members`."""
-        return [truth == TRUE for truth in self._without_bodies(columns, count)]
+        return [truth == TRUE for truth in self._without_bodies(columns, record_count)]
 
     def can_match_object(self, name: str) -> bool:
         """Return True if the condition could be true for a record with this object."""
@@ -76,17 +76,17 @@ class Condition(msgspec.Struct, frozen=True):
         """True if it uses only envelope members, table columns and top-level members of bodies, no nested values."""
         return all(len(path) == 2 and (path[0] != "body" or path[1] not in _ROW_MEMBERS) for path in self.paths)
 
-    def match_columns(self, columns: ColumnValues, count: int) -> list[bool]:
+    def evaluate_columns(self, columns: ColumnValues, row_count: int) -> list[bool]:
         """Return for each row whether the condition is true. columns: values of `members` and `paths`."""
-        return [truth == TRUE for truth in self._by_columns(columns, count)]
+        return [truth == TRUE for truth in self._by_columns(columns, row_count)]
 
-    def matches_record(self, members: Mapping[str, Any], body: Any) -> bool:
+    def is_true_for_record(self, members: Mapping[str, Any], body: Any) -> bool:
         """Return True if the condition is true for this record."""
-        return any(self._by_row({**members, **row}) == TRUE for row in _iter_row_values(body))
+        return any(self._by_row({**members, **row}) == TRUE for row in _iter_row_members(body))
 
-    def match_rows(self, members: Mapping[str, Any], body: Any) -> list[bool]:
+    def mark_matching_rows(self, members: Mapping[str, Any], body: Any) -> list[bool]:
         """Return for each row of this record whether the condition is true."""
-        return [self._by_row({**members, **row}) == TRUE for row in _iter_row_values(body)]
+        return [self._by_row({**members, **row}) == TRUE for row in _iter_row_members(body)]
 
 
 def compile_condition(text: str) -> Condition:
@@ -100,10 +100,10 @@ def compile_condition(text: str) -> Condition:
         members=names & frozenset(MEMBERS),
         columns=frozenset(str(path[1]) for path in paths if path[0] in ("before", "after")),
         needs_body=not names <= frozenset(MEMBERS),
-        _without_bodies=_compile_columns(term, False, MEMBERS),
-        _by_object=_compile_columns(term, False, ("object",)),
+        _without_bodies=_compile_column_filter(term, False, MEMBERS),
+        _by_object=_compile_column_filter(term, False, ("object",)),
         _by_row=_compile_row(term),
-        _by_columns=_compile_columns(term, False, (*MEMBERS, *BODY_MEMBERS)),
+        _by_columns=_compile_column_filter(term, False, (*MEMBERS, *BODY_MEMBERS)),
         paths=paths,
     )
 
@@ -113,7 +113,7 @@ def to_timestamps(times: Sequence[int | None]) -> list[Timestamp | None]:
     return [None if time is None else Timestamp(time) for time in times]
 
 
-def _iter_row_values(body: Any) -> Iterator[dict[str, Any]]:
+def _iter_row_members(body: Any) -> Iterator[dict[str, Any]]:
     """Yield the values of `body`, `before` and `after` for each row."""
     rows = body.get("rows") if isinstance(body, Mapping) else None
     images = [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
@@ -134,16 +134,16 @@ def _iter_fields(term: Term) -> Iterator[MemberPath]:
 # -- without bodies: whole columns ------------------------------------------------------------------------------------
 
 
-def _compile_columns(term: Term, negated: bool, known_members: Sequence[str]) -> _ColumnEvaluator:
+def _compile_column_filter(term: Term, negated: bool, known_members: Sequence[str]) -> _ColumnEvaluator:
     """Compile a term to a filter that keeps every record that may match, given only these columns; NOT is pushed down
     to the comparisons.
     """
     if isinstance(term, NotTerm):
-        return _compile_columns(term.term, not negated, known_members)
+        return _compile_column_filter(term.term, not negated, known_members)
     if isinstance(term, Comparison):
         is_known = all(field.path[0] in known_members for field in _iter_fields(term))
-        return _compile_test(term, negated) if is_known else _always_true
-    parts = [_compile_columns(one, negated, known_members) for one in term.terms]
+        return _compile_column_test(term, negated) if is_known else _always_true
+    parts = [_compile_column_filter(one, negated, known_members) for one in term.terms]
     combine: Any = min if isinstance(term, AndTerm) is not negated else max
     return lambda columns, count: _combine_truths(combine, [part(columns, count) for part in parts])
 
@@ -156,7 +156,7 @@ def _always_true(_columns: ColumnValues, count: int) -> Sequence[int]:
     return [TRUE] * count
 
 
-def _compile_test(test: Comparison, negated: bool) -> _ColumnEvaluator:
+def _compile_column_test(test: Comparison, negated: bool) -> _ColumnEvaluator:
     """Compile a test of columns: whole columns at once where possible, else each distinct set of values once."""
     evaluate, constants = test.evaluate, [one.value for one in test.operands[1:] if isinstance(one, Constant)]
     has_one_field = isinstance(test.operands[0], MemberPath) and len(constants) == len(test.operands) - 1
@@ -185,11 +185,11 @@ def _compare_columns(
     if test.holds is None:
         return None
     if len(constants) == 1:
-        compare: Any = compare_with_text if type(constants[0]) is str else compare_with_number
+        compare: Any = compare_column_with_text if type(constants[0]) is str else compare_column_with_number
         return (
             compare(test.holds, operand_values[0], constants[0]) if type(constants[0]) in (str, int, Decimal) else None
         )
-    return compare_pairwise(test.holds, *operand_values) if len(operand_values) == 2 and not constants else None
+    return compare_columns_pairwise(test.holds, *operand_values) if len(operand_values) == 2 and not constants else None
 
 
 def _operand_values(operand: Operand, columns: ColumnValues, count: int) -> Sequence[Any]:

@@ -50,13 +50,13 @@ def parse_expression(text: str) -> Term:
     try:
         term: Term = _grammar().parse_string(text, parse_all=True)[0]
     except pp.ParseBaseException as error:
-        raise _make_error(
+        raise _make_syntax_error(
             error.loc, _END_MESSAGE.sub("'and', 'or' or the end", error.msg[:1].lower() + error.msg[1:]), text
         ) from None
     return term
 
 
-def iter_compared_names(text: str) -> Iterator[tuple[str, str]]:
+def iter_compared_object_and_type_names(text: str) -> Iterator[tuple[str, str]]:
     """Yield ("object" or "type", name) for each name that a condition compares by = or in, but not after `not`."""
     terms = [parse_expression(text)]
     while terms:
@@ -70,7 +70,7 @@ def iter_compared_names(text: str) -> Iterator[tuple[str, str]]:
                 yield str(paths[0][0]), names[0]
 
 
-def _make_error(at: int, message: str, text: str) -> UsageError:
+def _make_syntax_error(at: int, message: str, text: str) -> UsageError:
     rest = text[at:].lstrip()
     found_text = repr(re.split(r"(?<=\w)\b", rest, maxsplit=1)[0][:20]) if rest else "the end"
     hint = "; a text has single quotes" if rest.startswith('"') else ""
@@ -83,7 +83,7 @@ def _check_depth(text: str) -> None:
     for token in _TOKEN.finditer(text):
         depth += {"(": 1, ")": -1}.get(token[0], 0)
         if depth > MAX_NESTING:
-            raise _make_error(token.start(), f"parentheses are nested at most {MAX_NESTING} deep", text)
+            raise _make_syntax_error(token.start(), f"parentheses are nested at most {MAX_NESTING} deep", text)
 
 
 @functools.cache

@@ -23,8 +23,8 @@ from binlogtool.repair.system_calls import (
     TemporaryFile,
     get_directory,
     hash_chunks,
+    iter_piece_bytes,
     read_chunks,
-    read_pieces,
 )
 from binlogtool.verification.verify_logs import LogVerifyOptions, verify_file
 
@@ -40,7 +40,7 @@ def apply_plan(
     *,
     undo_dir: str | None = None,
     backup: str = "tail",
-    network: bool = False,
+    allow_network: bool = False,
     system: SystemCalls = SYSTEM,
     **read_options: Unpack[ReadOptionArguments],
 ) -> RepairResult:
@@ -49,11 +49,12 @@ def apply_plan(
     locks = examiner.get_format(plan.format).repair.locks
     check = make_result_check(plan, examiner)
     return execute_plan(
-        plan, check=check, locks=locks, undo_dir=undo_dir, backup=backup, network=network, system=system
+        plan, check_result=check, locks=locks, undo_dir=undo_dir, backup=backup, allow_network=allow_network,
+        system=system
     )  # fmt: skip
 
 
-def read_saved_plan(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_saved_plan_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the JSON value of a saved plan.
 
     Raises:
@@ -97,7 +98,10 @@ def recreate_plan(
             raise RefusedError(f"{path}: the plan is about another file, {target}; nothing was changed")
     policy = _parse_policy(saved_plan.get("asked", {}))
     plan = make_plan(paths[0] if paths else target, LogExaminer.from_read_options(read_options), policy)
-    fresh, saved = _normalize_plan(json.loads(json.dumps(plan.as_value(), default=str))), _normalize_plan(saved_plan)
+    fresh, saved = (
+        _strip_path_dependent_texts(json.loads(json.dumps(plan.to_json_value(), default=str))),
+        _strip_path_dependent_texts(saved_plan),
+    )
     if fresh != saved:
         changed = ", ".join(key for key in fresh if fresh[key] != saved.get(key)) or "other members"
         text = f"{target}: changed since the plan was made ({changed}); plan again; nothing was changed"
@@ -116,7 +120,7 @@ def _parse_policy(members: Any) -> RepairPolicy:
     raise RefusedError("the saved plan has settings that this version does not know; nothing was changed")
 
 
-def _normalize_plan(plan_json: dict[str, Any]) -> dict[str, Any]:
+def _strip_path_dependent_texts(plan_json: dict[str, Any]) -> dict[str, Any]:
     """Return a plan without the texts that depend on how its path was spelled.
 
     Inode, size and hashes identify the files.
@@ -128,7 +132,7 @@ def _normalize_plan(plan_json: dict[str, Any]) -> dict[str, Any]:
     return {**plan_json, "files": files, "reasons": None, "notes": None, "target": None, "not_logs": None}
 
 
-def write_copy(
+def write_result_to_new_file(
     plan: RepairPlan, copy_path: str | os.PathLike[str], read_options: ReadOptions, *, system: SystemCalls = SYSTEM
 ) -> RepairResult:
     """Write the result of a plan for one file to a new file; the source is only read.
@@ -165,10 +169,10 @@ def _copy_file(
     before = hash_chunks(read_chunks(system, fd, 0, file.size))
     with TemporaryFile(system, copy_path) as copy:
         pieces = file.pieces
-        data = read_pieces(system, fd, pieces) if pieces else read_chunks(system, fd, 0, file.size)
-        after = copy.append(data)
+        data = iter_piece_bytes(system, fd, pieces) if pieces else read_chunks(system, fd, 0, file.size)
+        after = copy.append_and_hash(data)
         system.copy_owner_and_mode(copy.fd, _combine_mode_and_owner(system, fd, copy.fd))
-        _check_copy(str(copy.name), copy_path, file, examiner, plan.policy.salvage)
+        _require_copy_as_planned(str(copy.name), copy_path, file, examiner, plan.policy.salvage)
         now = system.fstat(fd)
         if (now.st_size, now.st_mtime_ns) != (file.size, file.mtime_ns or now.st_mtime_ns):
             raise RefusedError(f"{file.path}: changed while it was copied; nothing was written")
@@ -182,7 +186,9 @@ def _combine_mode_and_owner(system: SystemCalls, source: int, copy: int) -> Any:
     return SimpleNamespace(st_mode=system.fstat(source).st_mode, st_uid=own.st_uid, st_gid=own.st_gid)
 
 
-def _check_copy(temporary: str, copy_path: str, file: FilePlan, examiner: LogExaminer, salvage: bool) -> None:
+def _require_copy_as_planned(
+    temporary: str, copy_path: str, file: FilePlan, examiner: LogExaminer, salvage: bool
+) -> None:
     """Check that the copy verifies as planned, by itself and under the name of its source.
 
     Raises:

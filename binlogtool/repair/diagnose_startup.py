@@ -20,7 +20,7 @@ from binlogtool.core.open_file import is_url
 from binlogtool.core.open_file_holders import find_holders
 from binlogtool.core.record_and_selection_types import ReadOptions
 from binlogtool.core.report_progress import SkippedFile, is_compressed_log
-from binlogtool.core.resolve_paths import MAX_DEPTH, LogGroup, NoLogFoundError, find_newest, resolve_path
+from binlogtool.core.resolve_paths import MAX_DEPTH, LogGroup, NoLogFoundError, find_newest_files, resolve_path
 from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError
 from binlogtool.findings import Finding, Severity
 from binlogtool.prediction.predict_replay import ReplayResult, replay_log
@@ -68,7 +68,7 @@ class DirectoryFacts(msgspec.Struct, frozen=True):
     free_bytes: int
 
     @classmethod
-    def read(cls, path: str) -> DirectoryFacts | None:
+    def read_directory_facts(cls, path: str) -> DirectoryFacts | None:
         """Read the facts about a directory, or the directory of a file; None if it does not exist."""
         directory = path if os.path.isdir(path) else os.path.dirname(path) or os.curdir
         try:
@@ -205,7 +205,7 @@ def diagnose_paths(paths: Iterable[str], format: str, options: ReplayOptions, *,
             diagnosis = _diagnose_place(place, format, options, live)
             diagnosis = replace(
                 diagnosis,
-                directory=None if is_url(place) else DirectoryFacts.read(place),
+                directory=None if is_url(place) else DirectoryFacts.read_directory_facts(place),
                 lost=() if diagnosis.live else _find_lost(diagnosis, options),
             )
             if diagnosis.report.failures and not diagnosis.report.files:  # only failures to report
@@ -285,13 +285,13 @@ def _diagnose_place(path: str, format: str, options: ReplayOptions, live: bool) 
     A server that rotates its log has no file open for a moment: before a problem is reported, its process is looked for
     again.
     """
-    holder, diagnosis = _find_holder(path, format), None
+    holder, diagnosis = _find_process_writing_newest_file(path, format), None
     if holder is None and not live:
         diagnosis = _diagnose_once(path, format, options)
-        holder = None if diagnosis.is_healthy else _find_holder(path, format)
+        holder = None if diagnosis.is_healthy else _find_process_writing_newest_file(path, format)
     if diagnosis is None or holder is not None:
         return replace(_diagnose_live(path, format, options), holder=holder, live=True)
-    diagnosis = replace(diagnosis, unusable_files=_list_unusable_files(diagnosis))
+    diagnosis = replace(diagnosis, unusable_files=_describe_unusable_files(diagnosis))
     redo = None if options.hints.redo is not None else _find_redo_log(diagnosis)
     if redo is None:
         return diagnosis
@@ -315,14 +315,14 @@ def _find_lost(diagnosis: Diagnosis, options: ReplayOptions) -> tuple[LostRange,
     return tuple(lost)
 
 
-def _list_unusable_files(diagnosis: Diagnosis) -> tuple[str, ...]:
+def _describe_unusable_files(diagnosis: Diagnosis) -> tuple[str, ...]:
     """Describe the files of a directory that the server may not be allowed to open."""
     if not os.path.isdir(diagnosis.path):
         return ()
     return tuple(describe_unusable_files(diagnosis.path, (one.path for one in diagnosis.report.files)))
 
 
-def _find_holder(path: str, format: str) -> str | None:
+def _find_process_writing_newest_file(path: str, format: str) -> str | None:
     """Return the process that has the newest file of a log open for writing, most likely its server; None if no process
     has. A process that only reads the file, such as a backup, does not count.
     """
@@ -332,7 +332,7 @@ def _find_holder(path: str, format: str) -> str | None:
         return None
     with suppress(BinlogtoolError):
         for group in resolve_path(path, format).groups:
-            for _, name in find_newest(group.names).values():
+            for _, name in find_newest_files(group.names).values():
                 with suppress(OSError):
                     for holder in find_holders(os.stat(group.member_path(name)), writers_only=True):
                         return holder

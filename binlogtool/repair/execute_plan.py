@@ -39,11 +39,11 @@ from binlogtool.repair.system_calls import (
     DeferredSignals,
     SystemCalls,
     TemporaryFile,
-    find_gaps,
+    find_uncovered_ranges,
     get_directory,
-    hash_parts,
+    hash_kept_other_and_whole,
+    iter_piece_bytes,
     path_exists,
-    read_pieces,
     refuse_network,
     split_zero_runs,
     try_remove_file,
@@ -62,13 +62,13 @@ from binlogtool.repair.undo_file import (
     copy_owner_and_mode,
     find_file_state,
     make_recorded_status,
-    parse_log_name,
+    parse_log_name_of_undo_file,
     plan_restore,
-    read_intended_undo,
     read_undo_file,
+    read_undo_file_of_intent,
     refuse_unsettable_owner,
     refuse_without_space,
-    restore_file,
+    restore_file_if_changed,
     write_state,
     write_undo_file,
 )
@@ -103,7 +103,7 @@ def take_undo_locks(system: SystemCalls, undo: UndoFile, held: ExitStack) -> Non
         take_engine_locks(system, directory, locks, held)
 
 
-def take_file_locks(system: SystemCalls, path: str, fd: int) -> None:
+def lock_file_or_refuse(system: SystemCalls, path: str, fd: int) -> None:
     """Take both kinds of lock of a file that is open for writing, and check that no other process has it open.
 
     Raises:
@@ -134,7 +134,7 @@ class RepairTarget(msgspec.Struct, frozen=True):
     sha256: str
 
     @property
-    def is_cut(self) -> bool:
+    def is_only_shortened(self) -> bool:
         """True if the file is only shortened."""
         pieces = self.plan.pieces
         return len(pieces) == 1 and pieces[0].is_original and pieces[0].start == 0
@@ -152,7 +152,7 @@ class RepairTarget(msgspec.Struct, frozen=True):
     @property
     def is_replaced(self) -> bool:
         """True if a new file replaces it."""
-        return not self.is_cut and not self.is_removed
+        return not self.is_only_shortened and not self.is_removed
 
 
 def open_target(system: SystemCalls, file: FilePlan, held: ExitStack) -> RepairTarget:
@@ -163,27 +163,29 @@ def open_target(system: SystemCalls, file: FilePlan, held: ExitStack) -> RepairT
     """
     path = os.path.join(os.path.realpath(get_directory(file.path)), os.path.basename(file.path))
     if file.made_like is not None:
-        return _open_new_target(system, file, path, os.path.realpath(file.made_like), held)
+        return _open_model_of_new_file(system, file, path, os.path.realpath(file.made_like), held)
     refuse_special_file(system, path)
     fd = open_for_change(system, path, held)
-    take_file_locks(system, path, fd)
+    lock_file_or_refuse(system, path, fd)
     status = system.fstat(fd)
     named = system.lstat(path)
     actual = (status.st_size, status.st_ino, status.st_mtime_ns)
     planned = (file.size, file.inode or status.st_ino, file.mtime_ns or status.st_mtime_ns)
     if (named.st_dev, named.st_ino) != (status.st_dev, status.st_ino) or actual != planned:
         _refuse_changed(path)
-    digest = _check_hashes(system, fd, file)
+    digest = _verify_hashes_and_hash_whole_file(system, fd, file)
     return RepairTarget(file, path, fd, status, digest)
 
 
-def _open_new_target(system: SystemCalls, file: FilePlan, path: str, like: str, held: ExitStack) -> RepairTarget:
+def _open_model_of_new_file(
+    system: SystemCalls, file: FilePlan, path: str, model_path: str, held: ExitStack
+) -> RepairTarget:
     """Open the existing file whose mode and owner a new file gets."""
     if path_exists(system, path):
         _refuse_changed(path)
-    fd = system.open(like, READ)
+    fd = system.open(model_path, READ)
     held.callback(system.close, fd)
-    _check_hashes(system, fd, file)
+    _verify_hashes_and_hash_whole_file(system, fd, file)
     return RepairTarget(file, path, fd, system.fstat(fd), "")
 
 
@@ -220,10 +222,10 @@ def open_for_change(system: SystemCalls, path: str, held: ExitStack) -> int:
     return fd
 
 
-def _check_hashes(system: SystemCalls, fd: int, file: FilePlan) -> str:
+def _verify_hashes_and_hash_whole_file(system: SystemCalls, fd: int, file: FilePlan) -> str:
     """Compare the hashes of the kept and the cut part with the plan; return the hash of the whole file."""
     kept = [p for p in file.pieces if p.is_original]
-    hashes = hash_parts(system, fd, kept, file.size)
+    hashes = hash_kept_other_and_whole(system, fd, kept, file.size)
     if hashes[:2] != (file.sha256_kept, file.sha256_cut):
         _refuse_changed(file.path)
     return hashes[2]
@@ -233,7 +235,7 @@ def _refuse_changed(path: str) -> NoReturn:
     raise RefusedError(f"{path}: changed since the plan was made; plan again; nothing was changed")
 
 
-def check_unchanged(system: SystemCalls, target: RepairTarget) -> None:
+def refuse_changed_target(system: SystemCalls, target: RepairTarget) -> None:
     """Check that the file did not change while its undo file was written.
 
     Raises:
@@ -274,7 +276,7 @@ def write_intent(system: SystemCalls, path: str, undo_path: str, direction: str,
         OSError: in particular FileExistsError, if there is an intent that may not be replaced.
     """
     with TemporaryFile(system, path) as file:
-        file.append([json.dumps({"undo": undo_path, "direction": direction}).encode()])
+        file.append_and_hash([json.dumps({"undo": undo_path, "direction": direction}).encode()])
         file.publish(replace=replace)
 
 
@@ -332,7 +334,7 @@ def describe_leftovers(system: SystemCalls, folder: str, names: Sequence[str]) -
     lines = [f"{path}: {text}" for path in _find_temporaries(system, folder, log_names)]
     for name in sorted(own_names):
         path = os.path.join(folder, name)
-        if parse_log_name(name) in log_names and _is_prepared(system, path):
+        if parse_log_name_of_undo_file(name) in log_names and _is_unapplied_undo_file(system, path):
             lines.append(f"{path}: {_describe_undo_file(system, path)}")
     return lines
 
@@ -351,16 +353,18 @@ def _find_temporaries(system: SystemCalls, folder: str, names: set[str]) -> Iter
     for name in sorted(name for name in system.list_directory(folder) if _OWN_NAME_PART in name):
         match = _TEMPORARY.fullmatch(name)
         path = os.path.join(folder, name)
-        if match and _is_name_for(match[1], names) and _is_unused(system, path):
+        if match and _is_name_of_log_or_undo_file(match[1], names) and _is_unused(system, path):
             yield path
 
 
-def _is_name_for(name: str, names: set[str]) -> bool:
+def _is_name_of_log_or_undo_file(name: str, log_names: set[str]) -> bool:
     """Return True for the name of one of the files, of one of their undo files, or of the intent file."""
     cut_short = len(name) == _MAX_NAME_LENGTH
-    logs = {parse_log_name(name) or name}
+    logs = {parse_log_name_of_undo_file(name) or name}
     return (
-        name == INTENT_NAME or bool(logs & names) or (cut_short and any(_has_undo_prefix(name, one) for one in names))
+        name == INTENT_NAME
+        or bool(logs & log_names)
+        or (cut_short and any(_has_undo_prefix(name, one) for one in log_names))
     )
 
 
@@ -384,7 +388,7 @@ def _is_unused(system: SystemCalls, path: str) -> bool:
         return False
 
 
-def _is_prepared(system: SystemCalls, path: str) -> bool:
+def _is_unapplied_undo_file(system: SystemCalls, path: str) -> bool:
     """Return True for an undo file whose repair was never marked as applied; False for any other file."""
     try:
         fd = system.open(path, READ)
@@ -438,11 +442,11 @@ class ApplyOptions(msgspec.Struct, frozen=True):
 def execute_plan(
     plan: RepairPlan,
     *,
-    check: Check,
+    check_result: Check,
     locks: tuple[EngineLock, ...] = (),
     undo_dir: str | None = None,
     backup: str = "tail",
-    network: bool = False,
+    allow_network: bool = False,
     system: SystemCalls = SYSTEM,
 ) -> RepairResult:
     """Apply a plan that is not refused.
@@ -457,7 +461,9 @@ def execute_plan(
         return RepairResult((), None)
     with ExitStack() as held:
         try:
-            return _execute(system, plan, ApplyOptions(locks, undo_dir, backup == "full", network), check, held)
+            return _change_files_with_undo(
+                system, plan, ApplyOptions(locks, undo_dir, backup == "full", allow_network), check_result, held
+            )
         except MemoryError as error:
             raise InputOutputError(f"{plan.target}: out of memory; nothing was changed") from error
         except OSError as error:
@@ -465,8 +471,8 @@ def execute_plan(
             raise InputOutputError(f"{path}: {error.strerror or error}; nothing was changed") from error
 
 
-def _execute(
-    system: SystemCalls, plan: RepairPlan, options: ApplyOptions, check: Check, held: ExitStack
+def _change_files_with_undo(
+    system: SystemCalls, plan: RepairPlan, options: ApplyOptions, check_result: Check, held: ExitStack
 ) -> RepairResult:
     directories = [os.path.realpath(get_directory(file.path)) for file in plan.changes]
     undo_directory = os.path.realpath(options.undo_dir) if options.undo_dir is not None else directories[0]
@@ -478,9 +484,9 @@ def _execute(
     names = [os.path.basename(target.path) for target in targets]
     notes = tuple(text for folder in sorted(folders) for text in remove_temporaries(system, folder, names))
     full_backup = options.full_backup
-    _check_space(system, targets, undo_directory, full_backup)
+    _refuse_missing_space(system, targets, undo_directory, full_backup)
     new_files = [held.enter_context(_ReplacementFile(system, t)) if t.is_replaced else None for t in targets]
-    notes += _list_lost_attributes(system, targets, new_files)
+    notes += _describe_lost_attributes(system, targets, new_files)
     entries, removed = _make_undo_entries(system, targets, new_files, full_backup)
     timestamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     first_target = os.path.join(undo_directory, os.path.basename(targets[0].path))
@@ -488,20 +494,22 @@ def _execute(
     intent_path = find_intent_path(*(target.path for target in targets)) if len(targets) > 1 else None
     try:
         bodies = [(target.fd, pieces) for target, pieces in zip(targets, removed, strict=True)]
-        write_undo_file(system, undo_path, timestamp, plan.as_value(), entries, bodies)
+        write_undo_file(system, undo_path, timestamp, plan.to_json_value(), entries, bodies)
         for target in targets:
-            check_unchanged(system, target)
+            refuse_changed_target(system, target)
     except BaseException:
         try_remove_file(system, undo_path)  # nothing was changed yet
         raise
     with DeferredSignals():
         if intent_path is not None:
             _publish_intent(system, intent_path, undo_path)
-        _change_files(system, targets, [None if f is None else f[0] for f in new_files], undo_path, intent_path, check)
+        _change_files_or_roll_back(
+            system, targets, [None if f is None else f[0] for f in new_files], undo_path, intent_path, check_result
+        )
     return RepairResult(tuple(_make_written_file(entry) for entry in entries), undo_path, notes)
 
 
-def _list_lost_attributes(
+def _describe_lost_attributes(
     system: SystemCalls, targets: list[RepairTarget], new_files: list[tuple[TemporaryFile, str] | None]
 ) -> tuple[str, ...]:
     notes = []
@@ -524,7 +532,9 @@ def _publish_intent(system: SystemCalls, intent_path: str, undo_path: str) -> No
         raise
 
 
-def _check_space(system: SystemCalls, targets: list[RepairTarget], undo_directory: str, full_backup: bool) -> None:
+def _refuse_missing_space(
+    system: SystemCalls, targets: list[RepairTarget], undo_directory: str, full_backup: bool
+) -> None:
     needed_space: dict[str, int] = {undo_directory: MIB}
     for target in targets:
         needed_space[undo_directory] += target.plan.size if full_backup else _count_undo_bytes(system, target)
@@ -539,7 +549,7 @@ def _check_space(system: SystemCalls, targets: list[RepairTarget], undo_director
 
 def _count_undo_bytes(system: SystemCalls, target: RepairTarget) -> int:
     """Return the number of bytes of a file that the undo file keeps."""
-    removed = find_gaps([p for p in target.plan.pieces if p.is_original], target.plan.size)
+    removed = find_uncovered_ranges([p for p in target.plan.pieces if p.is_original], target.plan.size)
     return sum(part.size for one in removed for part, blank in split_zero_runs(system, target.fd, one) if not blank)
 
 
@@ -553,7 +563,7 @@ class _ReplacementFile:
     def __enter__(self) -> tuple[TemporaryFile, str]:
         system, target = self._system, self._target
         try:
-            digest = self._file.append(read_pieces(system, target.fd, target.plan.pieces))
+            digest = self._file.append_and_hash(iter_piece_bytes(system, target.fd, target.plan.pieces))
             system.set_attributes(self._file.fd, system.read_attributes(target.fd))
             copy_owner_and_mode(system, self._file.fd, target.path, target.status)
             system.fsync(self._file.fd)
@@ -591,7 +601,7 @@ def _make_undo_entries(
                 gid=before.st_gid,
                 atime_ns=before.st_atime_ns,
                 mtime_ns=before.st_mtime_ns,
-                cut=target.is_cut,
+                cut=target.is_only_shortened,
                 pieces=file.pieces,
                 restore=restore_steps,
                 removed=target.is_removed,
@@ -611,13 +621,13 @@ def _keep_whole(part: ResultPiece) -> list[tuple[ResultPiece, bool]]:
     return [(part, False)]
 
 
-def _change_files(
+def _change_files_or_roll_back(
     system: SystemCalls,
     targets: list[RepairTarget],
     new_files: list[TemporaryFile | None],
     undo_path: str,
     intent_path: str | None,
-    check: Check,
+    check_result: Check,
 ) -> None:
     """Change the files, verify, and mark the undo file as applied; roll back if anything fails."""
     try:
@@ -628,7 +638,7 @@ def _change_files(
                 _shorten_or_remove(
                     system, target.path, target.fd, None if target.is_removed else target.plan.result_size
                 )
-        problems = check()
+        problems = check_result()
         if not problems:
             write_state(system, undo_path, APPLIED)
             if intent_path is not None:
@@ -654,7 +664,7 @@ def _roll_back(system: SystemCalls, undo_path: str, intent_path: str | None, pro
     try:
         undo_file = read_undo_file(system, undo_path)
         for entry in undo_file.entries:
-            restore_file(system, undo_file, entry)
+            restore_file_if_changed(system, undo_file, entry)
     except Exception as error:
         text = f"the repaired files did not verify ({why}), and the original could not be restored ({error})"
         raise RepairFailedError(
@@ -665,14 +675,16 @@ def _roll_back(system: SystemCalls, undo_path: str, intent_path: str | None, pro
     raise RepairFailedError(f"the repaired files did not verify ({why}); the original was restored")
 
 
-def check_interrupted(undo_path: str, intent_path: str, *, system: SystemCalls = SYSTEM) -> list[tuple[UndoEntry, str]]:
+def list_finishable_entry_states(
+    undo_path: str, intent_path: str, *, system: SystemCalls = SYSTEM
+) -> list[tuple[UndoEntry, str]]:
     """Check that an interrupted repair of several files can be finished; return its entries and their states.
 
     Raises:
         RefusedError: it is about other files than those in this directory, or they changed; nothing was written.
         OSError.
     """
-    undo = read_intended_undo(system, undo_path, intent_path)
+    undo = read_undo_file_of_intent(system, undo_path, intent_path)
     if undo.state != PREPARED:
         return []
     files = [(entry, find_file_state(system, entry)) for entry in undo.entries]
@@ -688,7 +700,7 @@ def finish_repair(undo_path: str, intent_path: str, *, system: SystemCalls = SYS
     Raises:
         RefusedError: a file is neither the original nor the result; nothing was changed. OSError.
     """
-    files = check_interrupted(undo_path, intent_path, system=system)
+    files = list_finishable_entry_states(undo_path, intent_path, system=system)
     undo = read_undo_file(system, undo_path)
     with ExitStack() as held:
         take_undo_locks(system, undo, held)
@@ -721,7 +733,7 @@ def _open_locked(system: SystemCalls, entry: UndoEntry, held: ExitStack) -> int 
         return None
     refuse_special_file(system, entry.path)
     fd = open_for_change(system, entry.path, held)
-    take_file_locks(system, entry.path, fd)
+    lock_file_or_refuse(system, entry.path, fd)
     return fd
 
 
@@ -734,7 +746,7 @@ def _write_result(system: SystemCalls, entry: UndoEntry, fd: int | None) -> Iter
     """
     with TemporaryFile(system, entry.path) as file:
         source = -1 if fd is None else fd  # nothing is kept of a file that does not exist
-        if file.append(read_pieces(system, source, entry.pieces)) != entry.result_sha256:
+        if file.append_and_hash(iter_piece_bytes(system, source, entry.pieces)) != entry.result_sha256:
             raise RefusedError(f"{entry.path}: does not give the planned result; nothing was changed")
         system.set_attributes(file.fd, {name: bytes.fromhex(value) for name, value in entry.attributes.items()})
         copy_owner_and_mode(system, file.fd, entry.path, make_recorded_status(entry))

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import replace
 
 from binlogtool import formats
-from binlogtool.core.open_file import find_file_method, is_url, make_readable_file
-from binlogtool.core.resolve_paths import LogGroup, find_later, find_newest, resolve_logs
+from binlogtool.core.open_file import detect_file_compression, is_url, make_readable_file
+from binlogtool.core.resolve_paths import LogGroup, find_newer_file, find_newest_files, resolve_logs
 from binlogtool.errors import BinlogtoolError, InputOutputError, LimitError, RefusedError, UsageError, name_os_errors
 from binlogtool.findings import Finding, Severity, raise_if_limit
 from binlogtool.format_api.format import (
@@ -37,9 +37,9 @@ from binlogtool.repair.plan_types import (
     FilePlans,
     RepairPlan,
     RepairPolicy,
-    check_empty_result,
-    check_loss_limits,
     collect_refusals,
+    list_empty_result_reasons,
+    list_exceeded_loss_limits,
 )
 from binlogtool.repair.repaired_content import (
     ExaminedLog,
@@ -47,8 +47,7 @@ from binlogtool.repair.repaired_content import (
     PlanSnapshot,
     SalvagedContent,
     collect_file_fixes,
-    compare_with_plan,
-    correct_flipped_bits,
+    describe_differences_from_plan,
     describe_finding,
     format_unclean,
     format_unrepaired,
@@ -57,14 +56,15 @@ from binlogtool.repair.repaired_content import (
     list_unclean_findings,
     make_raw_reader,
     plan_content,
-    predict_damage,
-    predict_new_damage,
-    read_pieces,
+    predict_new_problems,
+    predict_problems_after_plan,
+    read_planned_range,
+    rewrite_with_corrected_bits,
     select_errors,
     verify_planned_file,
     verify_planned_log,
 )
-from binlogtool.repair.system_calls import READ, SYSTEM, get_directory, hash_chunks, hash_parts
+from binlogtool.repair.system_calls import READ, SYSTEM, get_directory, hash_chunks, hash_kept_other_and_whole
 from binlogtool.repair.undo_repair import explain_interrupted_repair
 from binlogtool.verification.verify_logs import LogExamination, VerifiedMember, examine_log
 from binlogtool.verification.verify_report import FileReport, Report, SetReport, merge_reports
@@ -111,7 +111,7 @@ def _count_lost_records(
     return Counter({name: count for name, count in lost.items() if count > 0 and name not in ignored_types})
 
 
-def explain_derived_losses(
+def describe_removed_repetitions(
     log: LogGroup, reports: Sequence[FileReport], files: Sequence[FilePlan], after: Mapping[str, FileReport]
 ) -> Iterator[str]:
     """Yield a note for removed records that only repeat earlier records, so that no data is lost."""
@@ -255,16 +255,23 @@ def _plan_log(log: _LogState, examiner: LogExaminer, policy: RepairPolicy) -> Jo
     joint_repair = _decide_files(log, examiner, policy)
     rewritten = {group.member_path(one.name): one for one in joint_repair.files}
     results = {path: None if one.action == "remove" else one.pieces for path, one in rewritten.items()}
-    predicted = _verify_result(log, results, examiner)
+    predicted = _verify_log_after_repair(log, results, examiner)
     after = {} if predicted is None else {one.report.path: one.report for one in predicted.files}
     files = build_file_plans(group, log.reports, rewritten, after)
-    reasons = [*_list_objections(log, joint_repair), *_check_lost_records(group, joint_repair, files, policy)]
+    reasons = [
+        *_list_objections(log, joint_repair),
+        *_list_reasons_against_lost_records(group, joint_repair, files, policy),
+    ]
     before = PlanSnapshot(files, reasons, log.reports)
-    reasons += [] if joint_repair.reasons else _predict_shortcomings(log, before, results, predicted, examiner, policy)
-    reasons += [text for one in files for text in check_loss_limits(one, policy)]
+    reasons += (
+        []
+        if joint_repair.reasons
+        else _predict_problems_after_repair(log, before, results, predicted, examiner, policy)
+    )
+    reasons += [text for one in files for text in list_exceeded_loss_limits(one, policy)]
     notes = (
         *joint_repair.notes,
-        *explain_derived_losses(group, log.reports, files, after),
+        *describe_removed_repetitions(group, log.reports, files, after),
         *([] if policy.salvage else _describe_flipped_bits(log, examiner)),
     )
     return JointRepairPlan(files, tuple(reasons), notes, Report(tuple(log.reports), tuple(log.sets)))
@@ -277,9 +284,9 @@ def _decide_files(log: _LogState, examiner: LogExaminer, policy: RepairPolicy) -
     repair = group.format.repair
     assert repair.plan_joint_repair is not None
     if policy.salvage:
-        corrected_files = _correct_files(log)
+        corrected_files = _correct_flipped_bits_in_files(log)
         return JointRepair(
-            corrected_files, () if corrected_files else (f"cannot be salvaged: {repair.find_salvage_obstacle()}",)
+            corrected_files, () if corrected_files else (f"cannot be salvaged: {repair.explain_salvage_obstacle()}",)
         )
     verified_files = [
         VerifiedFile(name, one.size, one.durable_end, one.record_types, one.findings, log.read(one.path))
@@ -289,15 +296,15 @@ def _decide_files(log: _LogState, examiner: LogExaminer, policy: RepairPolicy) -
     return repair.plan_joint_repair(verified_files, redo, policy.allow_discard_valid)
 
 
-def _correct_files(log: _LogState) -> tuple[RewrittenFile, ...]:
+def _correct_flipped_bits_in_files(log: _LogState) -> tuple[RewrittenFile, ...]:
     """Return the files with flipped bits corrected; only the named file, if there is one."""
     members = zip(log.group.names, log.reports, strict=True)
     chosen = [(name, one) for name, one in members if log.named_path in (None, os.path.realpath(one.path))]
-    rewritten = [correct_flipped_bits(one, name, log.read(one.path)) for name, one in chosen]
+    rewritten = [rewrite_with_corrected_bits(one, name, log.read(one.path)) for name, one in chosen]
     return tuple(one for one in rewritten if one is not None)
 
 
-def _verify_result(log: _LogState, results: Results, examiner: LogExaminer) -> LogExamination | None:
+def _verify_log_after_repair(log: _LogState, results: Results, examiner: LogExaminer) -> LogExamination | None:
     """Verify the log as it would be after the repair; None if nothing changes, or if no file would be left."""
     if not results or all(results.get(one.path, ()) is None for one in log.reports):
         return None
@@ -315,7 +322,7 @@ def _list_objections(log: _LogState, joint_repair: JointRepair) -> list[str]:
     return [*(f"{log.group.path}: {text}" for text in joint_repair.reasons), *changed]
 
 
-def _check_lost_records(
+def _list_reasons_against_lost_records(
     group: LogGroup, joint_repair: JointRepair, files: Sequence[FilePlan], policy: RepairPolicy
 ) -> list[str]:
     """Return a reason if complete records would be discarded without consent, unless they are proven to have never been
@@ -327,7 +334,7 @@ def _check_lost_records(
     return [f"{group.path}: {lost:,} complete {'record' if lost == 1 else 'records'} would be discarded"]
 
 
-def _predict_shortcomings(
+def _predict_problems_after_repair(
     log: _LogState,
     before: PlanSnapshot,
     results: Results,
@@ -348,7 +355,7 @@ def _predict_shortcomings(
     after = _LogState(
         replace(log.group, names=names), reports, sets, partial(_make_result_reader, results), log.named_path
     )
-    problems += compare_with_plan(before, _plan_repaired_log_again(after, examiner, policy))
+    problems += describe_differences_from_plan(before, _plan_repaired_log_again(after, examiner, policy))
     failed = [f"{one.path}: {one.message}" for one in examination.failures]
     return [*(f"the result would not be clean: {text}" for text in dict.fromkeys(problems)), *failed]
 
@@ -365,7 +372,7 @@ def _plan_repaired_log_again(log: _LogState, examiner: LogExaminer, policy: Repa
 def _make_result_reader(results: Results, path: str) -> RangeReader:
     """Return a function that reads the bytes of a file as it would be after the repair."""
     pieces = results.get(path)
-    return make_raw_reader(path) if pieces is None else partial(read_pieces, path, pieces)
+    return make_raw_reader(path) if pieces is None else partial(read_planned_range, path, pieces)
 
 
 def _list_errors(files: Iterable[FileReport], sets: Iterable[SetReport]) -> list[str]:
@@ -378,7 +385,7 @@ def _describe_flipped_bits(log: _LogState, examiner: LogExaminer) -> list[str]:
     """Return notes about files whose damage is completely explained by single flipped bits."""
     notes = []
     for name, file_report in zip(log.group.names, log.reports, strict=True):
-        rewritten = correct_flipped_bits(file_report, name, log.read(file_report.path))
+        rewritten = rewrite_with_corrected_bits(file_report, name, log.read(file_report.path))
         if rewritten is None:
             continue
         examination = verify_planned_log(log.group, {file_report.path: rewritten.pieces}, examiner.verify_options)
@@ -423,11 +430,11 @@ class FilePlanDrafts:
         self.noteworthy: dict[str, FilePlanDraft] = {}
         self._items: list[FilePlan | bytes | str] = []
 
-    def add(self, draft: FilePlanDraft) -> None:
+    def append_draft(self, draft: FilePlanDraft) -> None:
         """Append the draft for the next file."""
         plan = draft.plan
         if plan.action == "none" and not (draft.notes or draft.reasons):
-            self._items.append(FilePlans.pack(plan))
+            self._items.append(FilePlans.pack_if_packable(plan))
         else:
             self._items.append(plan.path)
             self.noteworthy[plan.path] = draft
@@ -516,7 +523,7 @@ def add_file_hashes(plan: FilePlan) -> FilePlan:
             status = os.fstat(fd)
             if status.st_size != plan.size:
                 raise InputOutputError(f"{plan.path}: changed while it was read; plan again when nobody writes to it")
-            hashes = hash_parts(SYSTEM, fd, kept, plan.size, hash_whole=False)
+            hashes = hash_kept_other_and_whole(SYSTEM, fd, kept, plan.size, hash_whole=False)
         finally:
             SYSTEM.close(fd)
     return replace(plan, sha256_kept=hashes[0], sha256_cut=hashes[1], inode=status.st_ino, mtime_ns=status.st_mtime_ns)
@@ -565,15 +572,15 @@ def keep_torn_ends_of_older_files(
     truncated = {path: draft for path, draft in drafts.items() if draft.plan.action == "truncate" and not draft.reasons}
     if not truncated:
         return {}
-    paths, newest_names = {log.member_path(name): name for name in log.names}, find_newest(log.names)
+    paths, newest_names = {log.member_path(name): name for name in log.names}, find_newest_files(log.names)
     unchanged_drafts = {}
     for file_report in report.files:
         newer_name = (
-            find_later(paths[file_report.path], newest_names)
+            find_newer_file(paths[file_report.path], newest_names)
             if file_report.path in truncated and file_report.path in paths
             else None
         )
-        if newer_name is not None and _is_harmless_tail(file_report):
+        if newer_name is not None and _is_tail_accepted_by_server(file_report):
             end = file_report.durable_end
             proof = {"records": file_report.records, "last_seq": file_report.last_seq, "durable_end": end}
             unchanged_drafts[file_report.path] = FilePlanDraft(
@@ -583,7 +590,7 @@ def keep_torn_ends_of_older_files(
     return unchanged_drafts
 
 
-def _is_harmless_tail(report: FileReport) -> bool:
+def _is_tail_accepted_by_server(report: FileReport) -> bool:
     """Return True if the server accepts every end-of-file finding of the file, so that no cut is needed."""
     ends = [f for f in report.findings if f.id in CUTTABLE]
     return bool(ends) and all(f.severity < Severity.ERROR and f.facts.get("server") != "refuse" for f in ends)
@@ -592,7 +599,7 @@ def _is_harmless_tail(report: FileReport) -> bool:
 def describe_stale_file(path: str, log: LogGroup, plans: Sequence[FilePlan]) -> tuple[str, ...]:
     """Return a note for a stale file that the user named: it is truncated nevertheless; empty if it is not stale."""
     name = next((name for name in log.names if is_same_path(log.member_path(name), path)), None)
-    newer_name = None if name is None or not log.is_set else find_later(name, find_newest(log.names))
+    newer_name = None if name is None or not log.is_set else find_newer_file(name, find_newest_files(log.names))
     return (
         ()
         if newer_name is None or all(one.action == "none" for one in plans)
@@ -629,10 +636,10 @@ def make_plan(path: str, examiner: LogExaminer, policy: RepairPolicy) -> RepairP
     """Plan the repair of one log; refuse it while an earlier repair of the log is unfinished."""
     plan = draft_plan(path, examiner, policy)[0]
     forced = policy.allow_empty_result and examiner.format != "auto" and not os.path.isdir(path)
-    empty_reasons = check_empty_result(plan.files, allow_empty=forced)
+    empty_reasons = list_empty_result_reasons(plan.files, allow_empty=forced)
     reasons, notes = (
         (*explain_interrupted_repair(path), *empty_reasons, *plan.reasons),
-        (*plan.notes, *_list_leftovers(plan)),
+        (*plan.notes, *_describe_leftovers(plan)),
     )
     plan = replace(plan, refused=bool(reasons), reasons=reasons, notes=notes)
     return replace(plan, salvaged_copy=_plan_salvaged_copy(plan, examiner)) if plan.refused else plan
@@ -650,14 +657,16 @@ def _plan_salvaged_copy(plan: RepairPlan, examiner: LogExaminer) -> FilePlan | N
             files = [one for one in copy_plan.files if one.path == blocking_file.path]
             if correct_bits and any("corrected" in one.proof and not one.corrects_bits for one in files):
                 continue  # other damage is left out: a copy of unchanged records is enough
-            is_allowed = bool(files) and not copy_plan.refused and not check_empty_result(files, allow_empty=False)
+            is_allowed = (
+                bool(files) and not copy_plan.refused and not list_empty_result_reasons(files, allow_empty=False)
+            )
             return files[0] if is_allowed else None
     return None
 
 
 def draft_plan(path: str, examiner: LogExaminer, policy: RepairPolicy) -> tuple[RepairPlan, Report]:
     """Draft the plan for one log; return it with the report from which it was made."""
-    if find_file_method(path) is not None:
+    if detect_file_compression(path) is not None:
         raise RefusedError(f"{path}: is a compressed file; unpack it first; nothing was changed")
     examined = examiner.examine_path(path)
     logs, report = examined.logs, examined.report
@@ -672,7 +681,7 @@ def draft_plan(path: str, examiner: LogExaminer, policy: RepairPolicy) -> tuple[
     list_fixes = _plan_index_file_fixes(logs) if policy.fix_meta else {}
     drafts, newest_files = FilePlanDrafts(), _find_newest_files(logs)
     for file_report in _select_unlisted(report, list_fixes):
-        drafts.add(
+        drafts.append_draft(
             draft_file_plan(
                 file_report, examiner, replace(policy, fix_meta=False) if file_report.path in newest_files else policy
             )
@@ -680,7 +689,7 @@ def draft_plan(path: str, examiner: LogExaminer, policy: RepairPolicy) -> tuple[
     for entry in logs:
         drafts.noteworthy |= keep_torn_ends_of_older_files(entry.log, report, drafts.noteworthy, policy)
     if not os.path.isdir(path) and any(one.plan.action != "none" for one in drafts.noteworthy.values()):
-        logs = _find_owning_log(path, report, examiner) or logs
+        logs = _examine_owning_log_set(path, report, examiner) or logs
         report = _add_set_findings(path, report, logs)
     plans = drafts.collect_plans(*list_fixes.values())
     pairs = zip(_select_unlisted(report, list_fixes), drafts, strict=True)
@@ -702,7 +711,7 @@ def _find_newest_files(logs: Sequence[ExaminedLog]) -> frozenset[str]:
     Its in-use mark is kept: without it the server does not look for prepared transactions, and rolls back the
     transactions in the file (MySQL) or does not start (MariaDB).
     """
-    newest_names = ((one.log, find_newest(one.log.names)) for one in logs if one.log.is_set)
+    newest_names = ((one.log, find_newest_files(one.log.names)) for one in logs if one.log.is_set)
     return frozenset(log.member_path(name) for log, names in newest_names for _, name in names.values())
 
 
@@ -742,7 +751,7 @@ def _list_remaining_damage(
     (log,) = logs  # for a single file `collect_refusals` reports the problems
     member_path = next((one for one in map(log.log.member_path, log.log.names) if is_same_path(one, path)), path)
     return (
-        predict_new_damage(
+        predict_new_problems(
             log, replace(plan, path=member_path), {member_path: predictions[path]}, examiner.verify_options
         )
         if log.log.is_set
@@ -757,7 +766,7 @@ def _list_remaining_in_log(
     examiner: LogExaminer,
     policy: RepairPolicy,
 ) -> Iterator[str]:
-    for text, is_old in predict_damage(log, plans, predictions, examiner.verify_options):
+    for text, is_old in predict_problems_after_plan(log, plans, predictions, examiner.verify_options):
         if not is_old:
             yield format_unclean(text)
         elif not policy.fix_meta and collect_file_fixes(log.log):
@@ -821,7 +830,7 @@ def make_result_check(plan: RepairPlan, examiner: LogExaminer) -> Callable[[], l
             return [f"{path}: still exists" for path in left]
         try:
             after, report = draft_plan(plan.target, examiner, replace(plan.policy, max_loss=None))
-            return compare_with_plan(
+            return describe_differences_from_plan(
                 PlanSnapshot(plan.files, plan.reasons, ()), PlanSnapshot(after.files, after.reasons, report.files)
             )
         except BinlogtoolError as error:
@@ -830,7 +839,7 @@ def make_result_check(plan: RepairPlan, examiner: LogExaminer) -> Callable[[], l
     return check
 
 
-def _find_owning_log(path: str, report: Report, examiner: LogExaminer) -> list[ExaminedLog]:
+def _examine_owning_log_set(path: str, report: Report, examiner: LogExaminer) -> list[ExaminedLog]:
     """Return the examined log set that a single file is a member of, if its format validates log sets; else an empty
     list.
     """
@@ -853,7 +862,7 @@ def _add_set_findings(path: str, report: Report, logs: Sequence[ExaminedLog]) ->
     return Report(tuple(replace(one, path=path) for one in file_reports) or report.files, ())
 
 
-def _list_leftovers(plan: RepairPlan) -> list[str]:
+def _describe_leftovers(plan: RepairPlan) -> list[str]:
     """Describe the files that aborted runs left beside the log; skip directories that cannot be read."""
     names_by_directory: dict[str, list[str]] = {}
     for file in plan.files:

@@ -60,7 +60,7 @@ class RepairPolicy(msgspec.Struct, frozen=True):
     transactions: bool = False
     allow_empty_result: bool = False
 
-    def as_value(self) -> dict[str, Any]:
+    def get_non_default_settings(self) -> dict[str, Any]:
         """Return the settings that differ from the defaults, as JSON."""
         members = {name: getattr(self, name) for name in self.__struct_fields__}
         return {name: value for name, value in members.items() if value is not None and value is not False}
@@ -114,7 +114,7 @@ class FilePlan(msgspec.Struct, frozen=True, array_like=True):
         """True if flipped bits are corrected and nothing is cut."""
         return "corrected" in self.proof and not self.cut_bytes
 
-    def as_value(self) -> dict[str, Any]:
+    def to_json_value(self) -> dict[str, Any]:
         """Return the JSON value of the file plan, an item of the plan's `files`."""
         return {
             **pick_members(self, "path", "size", "action", "durable_end", "cut_bytes", "cut_valid_records"),
@@ -204,15 +204,15 @@ class RepairPlan(msgspec.Struct, frozen=True):
         """The plans of the files that would change."""
         return tuple(f for f in self.files if f.action != "none")
 
-    def as_value(self) -> dict[str, Any]:
+    def to_json_value(self) -> dict[str, Any]:
         """Return the value of `truncate-to-durable -O json`."""
-        asked = self.policy.as_value()
+        asked = self.policy.get_non_default_settings()
         return {
             "schema": "binlogtool/plan/1",
             "format": self.format,
             "refused": self.refused,
             "reasons": list(self.reasons),
-            "files": [f.as_value() for f in self.files],
+            "files": [f.to_json_value() for f in self.files],
             **({"target": self.target} if self.target else {}),
             **({"asked": asked} if asked else {}),
             **({"notes": list(self.notes)} if self.notes else {}),
@@ -294,7 +294,7 @@ def collect_refusals(report: FileReport, plan: FilePlan, policy: RepairPolicy) -
     """Return the reasons against a file's plan as texts; none for a file that does not change."""
     reasons = []
     if report.is_encrypted:
-        reasons.append(f"{report.path}: {describe_encrypted(report)}")
+        reasons.append(f"{report.path}: {describe_end_of_encrypted_log(report)}")
     elif plan.durable_end is None and not plan.corrects_bits:
         reasons.append(f"{report.path}: the header cannot be read; no durable end can be given")
     if plan.action == "none":
@@ -304,21 +304,21 @@ def collect_refusals(report: FileReport, plan: FilePlan, policy: RepairPolicy) -
     server_cuts = bool(report.details.get(SERVER_TRUNCATES)) and all(
         f.id != "valid-after-damage" for f in report.findings
     )
-    blocking = [f for f in report.findings if not _is_allowed(f, plan, policy, server_cuts)]
+    blocking = [f for f in report.findings if not _is_change_allowed_despite_finding(f, plan, policy, server_cuts)]
     reasons += [_describe_refusal(report, f) for f in sorted(blocking, key=_is_detail)]
     if not reasons:
         reasons += [f"{report.path}: the result would not be clean: {text}" for text in plan.proof.get("not_clean", ())]
-    return reasons + check_loss_limits(plan, policy)
+    return reasons + list_exceeded_loss_limits(plan, policy)
 
 
-def describe_encrypted(report: FileReport) -> str:
+def describe_end_of_encrypted_log(report: FileReport) -> str:
     """Describe what is known about the end of an encrypted log without its key."""
     known_bytes = report.bytes.get("record", 0)
     sizes = f"the sizes of its events account for {known_bytes:,} of {report.size:,} bytes; " if known_bytes else ""
     return f"the log is encrypted; {sizes}its durable end is only known with --keyfile FILE"
 
 
-def check_loss_limits(plan: FilePlan, policy: RepairPolicy) -> list[str]:
+def list_exceeded_loss_limits(plan: FilePlan, policy: RepairPolicy) -> list[str]:
     """Return the reasons against cutting more than --max-loss and --max-loss-records allow."""
     reasons = []
     if policy.max_loss is not None and plan.cut_bytes > policy.max_loss:
@@ -329,7 +329,7 @@ def check_loss_limits(plan: FilePlan, policy: RepairPolicy) -> list[str]:
     return reasons
 
 
-def check_empty_result(plans: Sequence[FilePlan], *, allow_empty: bool) -> list[str]:
+def list_empty_result_reasons(plans: Sequence[FilePlan], *, allow_empty: bool) -> list[str]:
     """Return the reasons against a plan that cuts and would keep no record, or no byte of a file.
 
     Args:
@@ -348,7 +348,9 @@ def check_empty_result(plans: Sequence[FilePlan], *, allow_empty: bool) -> list[
     ]
 
 
-def _is_allowed(finding: Finding, plan: FilePlan, policy: RepairPolicy, server_cuts: bool) -> bool:
+def _is_change_allowed_despite_finding(
+    finding: Finding, plan: FilePlan, policy: RepairPolicy, server_cuts: bool
+) -> bool:
     """Return True if the file may be changed in spite of the finding.
 
     Args:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from binlogtool import formats
-from binlogtool.core.damage_causes import measure_proven_frame
+from binlogtool.core.damage_causes import measure_proven_frame_size
 from binlogtool.core.open_file import (
     BytesSource,
     FileSource,
@@ -30,7 +30,7 @@ from binlogtool.core.open_file import (
 )
 from binlogtool.core.record_and_selection_types import ReadOptions
 from binlogtool.core.resolve_paths import LogGroup, resolve_path
-from binlogtool.core.scan import DamagedRange, Scan
+from binlogtool.core.scan_file import DamagedRange, Scan
 from binlogtool.findings import Finding, Severity
 from binlogtool.format_api.format import (
     ByteEdit,
@@ -59,7 +59,7 @@ from binlogtool.verification.verify_report import (
     Report,
     SetReport,
     SkippedFiles,
-    make_exception,
+    make_exception_of_failure,
     merge_reports,
     report_skipped_files,
 )
@@ -82,9 +82,9 @@ class FlippedBit(NamedTuple):
         text = f"{self} corrected; the stored checksum proves the bytes around it"
         return {"offset": self.byte, "message": text}
 
-    def correct(self, read: RangeReader) -> ByteEdit:
+    def make_correcting_edit(self, read_bytes: RangeReader) -> ByteEdit:
         """Return the edit that corrects the bit."""
-        old = read(self.byte, 1)
+        old = read_bytes(self.byte, 1)
         return ByteEdit(self.byte, old, bytes(one ^ 1 << self.bit for one in old))
 
 
@@ -104,7 +104,7 @@ def list_flipped_bits(findings: Iterable[Finding]) -> list[FlippedBit]:
     return sorted({flip for one in findings if (flip := get_flipped_bit(one)) is not None})
 
 
-def correct_flipped_bits(report: FileReport, name: str, read: RangeReader) -> RewrittenFile | None:
+def rewrite_with_corrected_bits(report: FileReport, name: str, read: RangeReader) -> RewrittenFile | None:
     """Return the rewritten file with every flipped bit corrected that a finding names; None if there is none.
 
     Args:
@@ -113,7 +113,7 @@ def correct_flipped_bits(report: FileReport, name: str, read: RangeReader) -> Re
     The caller must verify that the result has no damage.
     """
     flipped_bits = list_flipped_bits(report.findings)
-    edits = [flip.correct(read) for flip in flipped_bits]
+    edits = [flip.make_correcting_edit(read) for flip in flipped_bits]
     if not edits:
         return None
     pieces = apply_edits((ResultPiece(0, report.size),), edits)
@@ -227,7 +227,7 @@ class _SalvagedContentBuilder:
         data = bytearray(read_range(self._file.source, damage.start, size))
         data[flip.byte - damage.start] ^= 1 << flip.bit
         position = 0
-        while frame_size := measure_proven_frame(self._scanner, data[position:]):
+        while frame_size := measure_proven_frame_size(self._scanner, data[position:]):
             self._keep_range(damage.start + position, damage.start + position + frame_size)
             position += frame_size
         if position:
@@ -299,7 +299,7 @@ class LogExaminer(ReadOptions, frozen=True):
         resolved = resolve_path(path, self.format)
         examined_logs = [ExaminedLog(log, examine_log(log, self.verify_options)) for log in resolved.groups]
         for failure in (one for log in examined_logs for one in log.examination.failures):
-            raise make_exception(failure)
+            raise make_exception_of_failure(failure)
         return ExaminedPath(examined_logs, report_skipped_files(path, resolved.skipped).skipped)
 
     def make_report(self, path: str) -> Report:
@@ -370,7 +370,10 @@ def plan_content(
             if only_bits and (salvaged.left_out or not salvaged.flipped_bits):
                 return plain_cut
             header_flips = list_flipped_bits(filter(is_header_correction, report.findings))
-            edits += [flip.correct(make_raw_reader(file.path)) for flip in (*header_flips, *salvaged.flipped_bits)]
+            edits += [
+                flip.make_correcting_edit(make_raw_reader(file.path))
+                for flip in (*header_flips, *salvaged.flipped_bits)
+            ]
         new_heads = (p.size for p in salvaged.pieces[:-1] if p.data is not None)
         cut_bytes = report.size - sum(p.size for p in salvaged.pieces if p.is_original) - sum(new_heads)
         if policy.fix_meta:
@@ -389,7 +392,7 @@ def plan_content(
 
 
 def _explain_no_salvaged_copy(file: LogFile) -> tuple[str, ...]:
-    why = file.format.repair.find_salvage_obstacle(file.layout)
+    why = file.format.repair.explain_salvage_obstacle(file.layout)
     return () if why is None else (f"{file.path}: cannot be salvaged: {why}",)
 
 
@@ -477,9 +480,9 @@ class PiecesSource(Source):
         view[: len(part)] = part
         return len(part)
 
-    def find_change(self) -> Finding | None:
+    def find_change_or_cut(self) -> Finding | None:
         """Return a finding if the underlying file changed while it was read."""
-        return self._file.find_change()
+        return self._file.find_change_or_cut()
 
     def close(self) -> None:
         """Close the underlying file."""
@@ -517,7 +520,7 @@ def verify_planned_log(
         if sibling not in results:
             return make_sibling_reader(path, name)
         pieces = results[sibling]
-        return None if pieces is None else partial(read_pieces, sibling, pieces)
+        return None if pieces is None else partial(read_planned_range, sibling, pieces)
 
     def open_planned(
         path: str, name: str, format_: Format | None, limits: Limits, siblings: SiblingFiles, hints: Hints
@@ -536,7 +539,7 @@ def verify_planned_log(
     return examine_log(replace(group, names=tuple(names)), options, open_planned, reusable)
 
 
-def read_pieces(path: str, pieces: tuple[ResultPiece, ...], offset: int, size: int) -> bytes:
+def read_planned_range(path: str, pieces: tuple[ResultPiece, ...], offset: int, size: int) -> bytes:
     """Return the bytes `[offset, offset + size)` of a planned result."""
     source = PiecesSource(path, pieces)
     try:
@@ -576,7 +579,7 @@ class PlanSnapshot(NamedTuple):
     reports: Sequence[FileReport]
 
 
-def compare_with_plan(before: PlanSnapshot, after: PlanSnapshot) -> list[str]:
+def describe_differences_from_plan(before: PlanSnapshot, after: PlanSnapshot) -> list[str]:
     """Describe the differences between the plan `before`, which was applied, and the resulting log `after`."""
     changes = [file for file in before.files if file.action not in ("none", "remove")]
     differences = [text for text in after.reasons if text not in before.reasons]
@@ -608,7 +611,7 @@ def _describe_unclean_files(changed: Mapping[str, FilePlan], reports: Iterable[F
 # --- Predicted result of `verify` after a plan ---
 
 
-def predict_damage(
+def predict_problems_after_plan(
     log: ExaminedLog, files: Sequence[FilePlan], predictions: Mapping[str, VerifiedMember], options: LogVerifyOptions
 ) -> Iterator[tuple[str, bool]]:
     """Yield a text for each problem of a log after the plan, with True if the problem already exists before it.
@@ -617,19 +620,19 @@ def predict_damage(
         predictions: Path -> planned file that was already verified.
     """
     before = set(list_errors(log.examination))
-    return ((text, text in before) for text in list_errors(_predict_log(log, files, predictions, options)))
+    return ((text, text in before) for text in list_errors(_verify_log_after_plan(log, files, predictions, options)))
 
 
-def predict_new_damage(
+def predict_new_problems(
     log: ExaminedLog, file: FilePlan, predictions: Mapping[str, VerifiedMember], options: LogVerifyOptions
 ) -> list[str]:
     """Return reasons against the plan for a single file; damage in other files of its log set does not count."""
     before = set(list_errors(log.examination))
-    after = list_errors(_predict_log(log, [file], predictions, options))
+    after = list_errors(_verify_log_after_plan(log, [file], predictions, options))
     return [format_unclean(text) for text in after if text not in before or text.startswith(f"{file.path}: ")]
 
 
-def _predict_log(
+def _verify_log_after_plan(
     log: ExaminedLog, files: Sequence[FilePlan], predictions: Mapping[str, VerifiedMember], options: LogVerifyOptions
 ) -> LogExamination:
     """Verify the log as it would be after the plan; unchanged files are not read again."""
@@ -645,7 +648,7 @@ def _predict_log(
     verified = dict(log.examination.standalone_by_name)
     for path in results:
         if path in predictions:
-            verified[names[path]] = predictions[path].with_name(names[path])
+            verified[names[path]] = predictions[path].copy_with_name(names[path])
     return verify_planned_log(log.log, results, options, verified)
 
 

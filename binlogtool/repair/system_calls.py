@@ -224,7 +224,7 @@ def _is_below(path: str, mount_point: str) -> bool:
     return path == mount_point or path.startswith(mount_point if mount_point.endswith("/") else mount_point + "/")
 
 
-def is_network(kind: str) -> bool:
+def is_network_filesystem_type(kind: str) -> bool:
     """Return True if other machines can change the files of a file system of this type."""
     main, _, program = kind.partition(".")
     if main == "fuse":
@@ -243,7 +243,7 @@ def refuse_network(system: SystemCalls, directories: list[str], allowed: bool) -
     table = system.read_mount_table()
     for directory in dict.fromkeys(directories):
         kind = find_filesystem_type(table, os.path.realpath(directory))
-        if kind is not None and is_network(kind):
+        if kind is not None and is_network_filesystem_type(kind):
             text = f"is on a network file system ({kind}): use by other machines cannot be detected"
             raise RefusedError(f"{directory}: {text}; use {ALLOW_OPTION} to repair there anyway; nothing was changed")
 
@@ -333,7 +333,7 @@ def read_chunks(system: SystemCalls, fd: int, start: int, end: int) -> Iterator[
         start += len(data)
 
 
-def read_pieces(system: SystemCalls, fd: int, pieces: Iterable[ResultPiece]) -> Iterator[bytes]:
+def iter_piece_bytes(system: SystemCalls, fd: int, pieces: Iterable[ResultPiece]) -> Iterator[bytes]:
     """Yield the bytes that the pieces describe, in chunks; kept ranges are read from an open file."""
     for piece in pieces:
         if piece.is_original:
@@ -368,18 +368,18 @@ def split_zero_runs(system: SystemCalls, fd: int, file_range: ResultPiece) -> It
         yield ResultPiece(start, position), is_zero
 
 
-def find_gaps(kept: list[ResultPiece], size: int) -> list[ResultPiece]:
+def find_uncovered_ranges(covered: list[ResultPiece], file_size: int) -> list[ResultPiece]:
     """Return the ranges of a file that no piece covers."""
     gaps = []
     position = 0
-    for piece in [*sorted(kept), ResultPiece(size, size)]:
+    for piece in [*sorted(covered), ResultPiece(file_size, file_size)]:
         if piece.start > position:
             gaps.append(ResultPiece(position, piece.start))
         position = max(position, piece.end)
     return gaps
 
 
-def hash_parts(
+def hash_kept_other_and_whole(
     system: SystemCalls, fd: int, kept: list[ResultPiece], size: int, *, hash_whole: bool = True
 ) -> tuple[str, str, str]:
     """Return the SHA-256 of the kept ranges, of the other ranges and, on request, of the whole file, in one pass.
@@ -395,7 +395,7 @@ def hash_parts(
         raise LimitError(f"{text}: head -c SIZE FILE > COPY, where SIZE is the offset after the last record")
     digests = {True: hashlib.sha256(), False: hashlib.sha256()}
     whole = hashlib.sha256()
-    parts = sorted([(p, True) for p in kept] + [(p, False) for p in find_gaps(kept, size)])
+    parts = sorted([(p, True) for p in kept] + [(p, False) for p in find_uncovered_ranges(kept, size)])
     for part, is_kept in parts:
         for data in read_chunks(system, fd, part.start, part.end):
             digests[is_kept].update(data)
@@ -476,15 +476,15 @@ class TemporaryFile:
         system.flock(self.fd)  # marks it as in use, see `transaction._is_unused`
         self._end = 0
 
-    def append(self, data: Iterable[bytes]) -> str:
+    def append_and_hash(self, chunks: Iterable[bytes]) -> str:
         """Append chunks; return the SHA-256 of the bytes that this call appended."""
         digest = hashlib.sha256()
-        for part in data:
+        for part in chunks:
             self._end = write_all(self._system, self.fd, part, self._end)
             digest.update(part)
         return digest.hexdigest()
 
-    def append_from(self, source: int, file_range: ResultPiece) -> Iterator[bytes]:
+    def append_range_of_file(self, source: int, file_range: ResultPiece) -> Iterator[bytes]:
         """Append a range of an open file, sharing its blocks if the file system can; yield the bytes that were read.
 
         Raises:

@@ -84,13 +84,13 @@ class UndoEntry(msgspec.Struct, frozen=True):
     created: bool = False
     attributes: dict[str, str] = msgspec.field(default_factory=dict)
 
-    def as_value(self) -> dict[str, Any]:
+    def to_json_value(self) -> dict[str, Any]:
         """Return the entry as a JSON value."""
         plain = {name: getattr(self, name) for name in self.__struct_fields__}
         return plain | {"pieces": pieces_to_json(self.pieces), "restore": [list(one) for one in self.restore]}
 
     @classmethod
-    def from_value(cls, value: dict[str, Any]) -> UndoEntry:
+    def from_json_value(cls, value: dict[str, Any]) -> UndoEntry:
         """Parse an entry from JSON.
 
         Raises:
@@ -100,7 +100,7 @@ class UndoEntry(msgspec.Struct, frozen=True):
         restore = tuple((source, start, end) for source, start, end in value["restore"])
         entry = cls(**plain | {"pieces": pieces_from_json(value["pieces"]), "restore": restore})
         msgspec.convert(msgspec.structs.asdict(entry), cls, strict=True)
-        _check_entry(entry)
+        _require_consistent_entry(entry)
         return entry
 
 
@@ -122,13 +122,13 @@ class UndoFile(msgspec.Struct, frozen=True):
     body_offset: int
 
 
-def parse_log_name(path: str) -> str | None:
+def parse_log_name_of_undo_file(path: str) -> str | None:
     """Return the name of the log to which an undo file with this path belongs; None if it is no undo file's name."""
     match = _UNDO_NAME.fullmatch(os.path.basename(path))
     return None if match is None else match[1]
 
 
-def _check_entry(entry: UndoEntry) -> None:
+def _require_consistent_entry(entry: UndoEntry) -> None:
     """Check that path, sizes and ranges of an entry agree with each other. Raises ValueError: they disagree."""
     if not os.path.isabs(entry.path) or os.path.normpath(entry.path) != entry.path or "\0" in entry.path:
         raise ValueError("a path is not absolute and plain")
@@ -212,17 +212,17 @@ def write_undo_file(
             "schema": "binlogtool/undo-file/1",
             "made": timestamp,
             "plan": plan,
-            "files": [one.as_value() for one in entries],
+            "files": [one.to_json_value() for one in entries],
         },
         default=str,
     ).encode()
     body_offset = -(-(FIXED_HEADER.size + len(header)) // BODY_ALIGNMENT) * BODY_ALIGNMENT
     digest = hashlib.sha256(header)
     with TemporaryFile(system, path) as file:
-        file.append([bytes(FIXED_HEADER.size), header, bytes(body_offset - FIXED_HEADER.size - len(header))])
+        file.append_and_hash([bytes(FIXED_HEADER.size), header, bytes(body_offset - FIXED_HEADER.size - len(header))])
         size = 0
         for source, part in ((source, part) for source, parts in bodies for part in parts):
-            for data in file.append_from(source, part):
+            for data in file.append_range_of_file(source, part):
                 digest.update(data)
             size += part.size
         fixed_header = FIXED_HEADER.pack(MAGIC, PREPARED.encode(), len(header), body_offset, size, digest.digest())
@@ -269,7 +269,7 @@ def _parse_undo_file(system: SystemCalls, fd: int, path: str) -> UndoFile:
     if computed.digest() != digest or name not in (PREPARED, APPLIED, UNDONE):
         raise RefusedError(f"{path}: the undo file is damaged or was changed: its SHA-256 does not match")
     value = json.loads(header)
-    entries = tuple(UndoEntry.from_value(one) for one in value["files"])
+    entries = tuple(UndoEntry.from_json_value(one) for one in value["files"])
     if len({entry.path for entry in entries}) != len(entries):
         raise ValueError("a file is named twice")
     return UndoFile(path, name, str(value["made"]), str(value["plan"]["format"]), entries, body_offset)
@@ -326,7 +326,7 @@ def find_file_state(system: SystemCalls, entry: UndoEntry) -> str:
     return states.get((size, digest), OTHER)
 
 
-def restore_file(system: SystemCalls, undo: UndoFile, entry: UndoEntry) -> bool:
+def restore_file_if_changed(system: SystemCalls, undo: UndoFile, entry: UndoEntry) -> bool:
     """Restore content, mode, owner and times of a file, or remove it if it did not exist before the repair.
 
     Return False if nothing had to change.
@@ -347,7 +347,7 @@ def restore_file(system: SystemCalls, undo: UndoFile, entry: UndoEntry) -> bool:
         undo_fd = _open_file(system, undo.path, held)
         source = None if entry.removed else _open_file(system, entry.path, held)
         with TemporaryFile(system, entry.path) as file:
-            if file.append(_read_original(system, undo, entry, source, undo_fd)) != entry.sha256:
+            if file.append_and_hash(_read_original(system, undo, entry, source, undo_fd)) != entry.sha256:
                 raise RefusedError(f"{undo.path}: does not restore the original of {entry.path}; nothing was changed")
             system.set_attributes(file.fd, {name: bytes.fromhex(value) for name, value in entry.attributes.items()})
             restore_owner_and_mode(system, file.fd, entry)
@@ -435,7 +435,7 @@ _UNCHANGED = "nothing was changed"
 _PRIVILEGES = "security.capability"
 
 
-def read_intended_undo(system: SystemCalls, undo_path: str, intent_path: str) -> UndoFile:
+def read_undo_file_of_intent(system: SystemCalls, undo_path: str, intent_path: str) -> UndoFile:
     """Read the undo file that an intent names; refuse it if it names anything but log files in or below its directory.
 
     Args:
@@ -446,7 +446,7 @@ def read_intended_undo(system: SystemCalls, undo_path: str, intent_path: str) ->
     """
     directory = os.path.realpath(get_directory(intent_path))
     advice = f"if it came with a copied directory, remove {intent_path}; {_UNCHANGED}"
-    owner = parse_log_name(undo_path)
+    owner = parse_log_name_of_undo_file(undo_path)
     if owner is None:
         raise RefusedError(f"{intent_path}: {undo_path} is not named like an undo file; {advice}")
     refuse_foreign_owner(system, undo_path)
@@ -466,13 +466,13 @@ def read_intended_undo(system: SystemCalls, undo_path: str, intent_path: str) ->
     return undo
 
 
-def refuse_unsafe_undo(system: SystemCalls, undo: UndoFile) -> None:
+def refuse_unsafe_undo_file(system: SystemCalls, undo: UndoFile) -> None:
     """Refuse an undo file that would write anything but the log beside it, or log files in another directory.
 
     Raises:
         RefusedError: nothing was changed. OSError.
     """
-    undo_directory, owner = os.path.realpath(get_directory(undo.path)), parse_log_name(undo.path)
+    undo_directory, owner = os.path.realpath(get_directory(undo.path)), parse_log_name_of_undo_file(undo.path)
     for entry in undo.entries:
         folder, name = os.path.split(entry.path)
         if os.path.realpath(folder) not in (folder, undo_directory):

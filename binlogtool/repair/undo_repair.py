@@ -9,11 +9,11 @@ from contextlib import ExitStack
 from binlogtool.errors import BinlogtoolError, InputOutputError, RefusedError, UnknownFormatError, name_os_errors
 from binlogtool.repair import execute_plan as transaction
 from binlogtool.repair.execute_plan import (
-    check_interrupted,
     finish_repair,
+    list_finishable_entry_states,
+    lock_file_or_refuse,
     open_for_change,
     refuse_special_file,
-    take_file_locks,
     take_undo_locks,
 )
 from binlogtool.repair.plan_types import UNFINISHED_ADVICE, FinishPlan, RepairResult, UndoPlan, WrittenFile
@@ -34,14 +34,14 @@ from binlogtool.repair.undo_file import (
     UndoFile,
     check_undo_reproduces_original,
     find_file_state,
-    parse_log_name,
-    read_intended_undo,
+    parse_log_name_of_undo_file,
     read_undo_file,
+    read_undo_file_of_intent,
     refuse_foreign_owner,
-    refuse_unsafe_undo,
+    refuse_unsafe_undo_file,
     refuse_unsettable_owner,
     refuse_without_space,
-    restore_file,
+    restore_file_if_changed,
     write_state,
 )
 
@@ -75,7 +75,9 @@ def _list_undo_files(path: str) -> list[str]:
     if not os.path.isdir(path):
         return [path]
     with name_os_errors(path):
-        return sorted(os.path.join(path, name) for name in os.listdir(path) if parse_log_name(name) is not None)
+        return sorted(
+            os.path.join(path, name) for name in os.listdir(path) if parse_log_name_of_undo_file(name) is not None
+        )
 
 
 def plan_undo(path: str | os.PathLike[str], *, system: SystemCalls = SYSTEM) -> UndoPlan:
@@ -91,7 +93,7 @@ def plan_undo(path: str | os.PathLike[str], *, system: SystemCalls = SYSTEM) -> 
 
 
 def _make_undo_plan(system: SystemCalls, undo: UndoFile) -> UndoPlan:
-    refuse_unsafe_undo(system, undo)
+    refuse_unsafe_undo_file(system, undo)
     files, reasons = [], []
     for entry in undo.entries:
         try:
@@ -143,7 +145,7 @@ def _undo_repair(system: SystemCalls, undo: UndoFile, held: ExitStack, allow_net
         if not entry.removed:  # a removed file does not exist
             refuse_special_file(system, entry.path)
             fd = open_for_change(system, entry.path, held)
-            take_file_locks(system, entry.path, fd)
+            lock_file_or_refuse(system, entry.path, fd)
     refuse_unsettable_owner(system, entries)
     refuse_without_space(system, _compute_needed_space(entries))
     if len(entries) > 1:
@@ -151,7 +153,7 @@ def _undo_repair(system: SystemCalls, undo: UndoFile, held: ExitStack, allow_net
             check_undo_reproduces_original(system, undo, entry)
     with DeferredSignals():
         intent_path = _publish_intent(system, undo)
-        done = [entry for entry in entries if restore_file(system, undo, entry)]
+        done = [entry for entry in entries if restore_file_if_changed(system, undo, entry)]
         write_state(system, undo.path, UNDONE)
         if intent_path is not None:
             transaction.remove_intent(system, intent_path)
@@ -265,10 +267,10 @@ def _list_actions(system: SystemCalls, intent_path: str, undo_path: str, directi
         RefusedError: the repair must not be finished; nothing was changed. OSError.
     """
     if direction == "apply":
-        files = check_interrupted(undo_path, intent_path, system=system)
+        files = list_finishable_entry_states(undo_path, intent_path, system=system)
         return [(entry.path, _describe_apply(entry)) for entry, state in files if state == ORIGINAL]
-    undo = read_intended_undo(system, undo_path, intent_path)
-    refuse_unsafe_undo(system, undo)
+    undo = read_undo_file_of_intent(system, undo_path, intent_path)
+    refuse_unsafe_undo_file(system, undo)
     states = [(entry, find_file_state(system, entry)) for entry in undo.entries]
     for entry, state in states:
         if state == OTHER:

@@ -21,7 +21,7 @@ from binlogtool.findings import EXPLANATIONS, Finding, Severity
 from binlogtool.format_api.encode_json import STYLE, encode_text
 from binlogtool.report.finding_policy import compute_fingerprint, list_located_findings
 from binlogtool.report.format_numbers_and_names import format_count, format_finding, format_offset, format_size
-from binlogtool.report.verify_and_plan_text import describe_state, format_byte_account, suggest_after_verify
+from binlogtool.report.verify_and_plan_text import find_file_state_word, format_byte_account, suggest_after_verify
 from binlogtool.terminal.escape import escape
 from binlogtool.verification.verify_report import Report
 
@@ -57,9 +57,9 @@ def render_junit(report: Report, *, fail_on: Severity | None = Severity.ERROR) -
     """Render the report as a JUnit document."""
     root = ElementTree.Element("testsuites", name="binlogtool verify")
     for file in report.files:
-        _add_suite(root, file.path, file.findings, fail_on, file.seconds)
+        _add_junit_suite(root, file.path, file.findings, fail_on, file.seconds)
     for set_report in report.sets:
-        _add_suite(root, f"{set_report.path} (set)", set_report.findings, fail_on, 0.0)
+        _add_junit_suite(root, f"{set_report.path} (set)", set_report.findings, fail_on, 0.0)
     for failure in report.failures:
         suite = ElementTree.SubElement(
             root, "testsuite", name=escape_xml_text(failure.path), tests="1", errors="1", failures="0"
@@ -71,11 +71,11 @@ def render_junit(report: Report, *, fail_on: Severity | None = Severity.ERROR) -
     return document + b"\n"
 
 
-def _add_suite(
-    root: ElementTree.Element, name: str, findings: Sequence[Finding], fail_on: Severity | None, seconds: float
+def _add_junit_suite(
+    root: ElementTree.Element, suite_name: str, findings: Sequence[Finding], fail_on: Severity | None, seconds: float
 ) -> None:
     """Add the suite of one file. The time is that of the first case, because all checks of a file run in one pass."""
-    shown, elapsed = escape_xml_text(name), 0.0 if "SOURCE_DATE_EPOCH" in os.environ else seconds
+    shown, elapsed = escape_xml_text(suite_name), 0.0 if "SOURCE_DATE_EPOCH" in os.environ else seconds
     suite = ElementTree.SubElement(
         root, "testsuite", name=shown, tests=str(len(CHECKS)), errors="0", time=f"{elapsed:.3f}"
     )
@@ -134,14 +134,14 @@ def report_to_sarif(report: Report, version: str) -> dict[str, Any]:
     findings = list_located_findings(report)
     used = sorted({f.id for _, f in findings})
     index = {id_: i for i, id_ in enumerate(used)}
-    results = [_make_result(path, f, index) for path, f in findings]
+    results = [_make_sarif_result(path, f, index) for path, f in findings]
     if len(results) > MAX_RESULTS:
-        results = list(_group_results(findings, index))[:MAX_RESULTS]
+        results = list(_make_limited_sarif_results(findings, index))[:MAX_RESULTS]
     failures = [_make_notification(f.path, f.message) for f in report.failures]
-    rules = [_make_rule(id_) for id_ in used]
+    rules = [_make_sarif_rule(id_) for id_ in used]
     if failures:
         rules.append(_NOT_READ_RULE)
-        results = [*(_make_unread_result(f.path, f.message, len(used)) for f in report.failures), *results][
+        results = [*(_make_unread_path_result(f.path, f.message, len(used)) for f in report.failures), *results][
             :MAX_RESULTS
         ]
     run = {
@@ -167,11 +167,11 @@ def path_to_uri(path: str) -> str:
     return f"file://{quote(data)}" if pure.is_absolute() else quote(data)
 
 
-def _make_rule(id_: str) -> dict[str, Any]:
-    explanation = EXPLANATIONS[id_]
+def _make_sarif_rule(finding_id: str) -> dict[str, Any]:
+    explanation = EXPLANATIONS[finding_id]
     text = f"{explanation.meaning} Causes: {explanation.causes} What to do: {explanation.action}"
     return {
-        "id": id_,
+        "id": finding_id,
         "shortDescription": {"text": explanation.meaning},
         "fullDescription": {"text": f"{explanation.meaning} {explanation.causes}"},
         "help": {"text": text},
@@ -179,13 +179,13 @@ def _make_rule(id_: str) -> dict[str, Any]:
     }
 
 
-def _make_result(path: str, finding: Finding, index: dict[str, int]) -> dict[str, Any]:
+def _make_sarif_result(path: str, finding: Finding, rule_indexes: dict[str, int]) -> dict[str, Any]:
     region = {"startLine": 1}
     if finding.offset is not None:
         region |= {"byteOffset": finding.offset, "byteLength": finding.length}
     return {
         "ruleId": finding.id,
-        "ruleIndex": index[finding.id],
+        "ruleIndex": rule_indexes[finding.id],
         "level": finding.severity.label,
         "message": {"text": escape(finding.message)},
         "locations": [{"physicalLocation": {"artifactLocation": {"uri": path_to_uri(path)}, "region": region}}],
@@ -194,16 +194,18 @@ def _make_result(path: str, finding: Finding, index: dict[str, int]) -> dict[str
     }
 
 
-def _group_results(findings: list[tuple[str, Finding]], index: dict[str, int]) -> Iterator[dict[str, Any]]:
+def _make_limited_sarif_results(
+    findings: list[tuple[str, Finding]], rule_indexes: dict[str, int]
+) -> Iterator[dict[str, Any]]:
     """Yield the first findings of each kind in each file; the last of them states how many more there are."""
     total, seen = Counter((path, f.id) for path, f in findings), Counter[tuple[str, str]]()
     for path, finding in sorted(findings, key=lambda item: -item[1].severity):
         kind = (path, finding.id)
         seen[kind] += 1
         if seen[kind] < _MAX_PER_GROUP or total[kind] == seen[kind] == _MAX_PER_GROUP:
-            yield _make_result(path, finding, index)
+            yield _make_sarif_result(path, finding, rule_indexes)
         elif seen[kind] == _MAX_PER_GROUP:
-            result = _make_result(path, finding, index)
+            result = _make_sarif_result(path, finding, rule_indexes)
             result["message"]["text"] += (
                 f" (and {total[kind] - _MAX_PER_GROUP:,} more findings {finding.id} in this file)"
             )
@@ -211,7 +213,7 @@ def _group_results(findings: list[tuple[str, Finding]], index: dict[str, int]) -
             yield result
 
 
-def _make_unread_result(path: str, message: str, rule_index: int) -> dict[str, Any]:
+def _make_unread_path_result(path: str, message: str, rule_index: int) -> dict[str, Any]:
     """Return the result for a path that could not be read: viewers show results, but no notifications."""
     where = {"artifactLocation": {"uri": path_to_uri(path)}, "region": {"startLine": 1}}
     return {
@@ -236,10 +238,10 @@ _SEVERITIES = {Severity.NOTE: "info", Severity.WARNING: "minor", Severity.ERROR:
 
 def report_to_gitlab(report: Report) -> list[dict[str, Any]]:
     """Return the report as a list of issues."""
-    return list(_iter_issues(report))
+    return list(_iter_gitlab_issues(report))
 
 
-def _iter_issues(report: Report) -> Iterator[dict[str, Any]]:
+def _iter_gitlab_issues(report: Report) -> Iterator[dict[str, Any]]:
     seen: dict[str, int] = {}
     for path, finding in list_located_findings(report):
         base_fingerprint = compute_fingerprint(path, finding)
@@ -293,15 +295,17 @@ def render_workflow_commands(report: Report) -> Iterator[str]:
     findings = list_located_findings(report)
     for severity, word in _COMMANDS.items():
         of_level = [(path, f) for path, f in findings if f.severity is severity]
-        yield from (_render_annotation(word, path, f) for path, f in of_level[:MAX_PER_LEVEL])
+        yield from (_render_workflow_command(word, path, f) for path, f in of_level[:MAX_PER_LEVEL])
         if len(of_level) > MAX_PER_LEVEL:
             yield f"::{word} title=binlogtool::{len(of_level) - MAX_PER_LEVEL:,} more findings of this level"
 
 
-def _render_annotation(word: str, path: str, finding: Finding) -> str:
+def _render_workflow_command(command: str, path: str, finding: Finding) -> str:
     where = "" if finding.offset is None else f"{format_offset(finding.offset)}: "
     text = f"{where}{format_finding(finding)}"
-    return f"::{word} file={escape_property(path)},line=1,title={escape_property(finding.id)}::{escape_message(text)}"
+    return (
+        f"::{command} file={escape_property(path)},line=1,title={escape_property(finding.id)}::{escape_message(text)}"
+    )
 
 
 # --- A report for a pull request, a wiki or a step summary ---
@@ -317,10 +321,10 @@ def escape_markdown(text: str) -> str:
 
 def render_markdown(report: Report) -> str:
     """Render the report as one Markdown document."""
-    return "\n".join(_render_lines(report)) + "\n"
+    return "\n".join(_render_markdown_lines(report)) + "\n"
 
 
-def _render_lines(report: Report) -> Iterator[str]:
+def _render_markdown_lines(report: Report) -> Iterator[str]:
     yield f"## binlogtool verify: {report.status}"
     yield ""
     yield "| file | state | size | records | format |"
@@ -328,7 +332,7 @@ def _render_lines(report: Report) -> Iterator[str]:
     for file in report.files:
         records = "" if file.records is None else format_count(file.records)
         yield (
-            f"| {escape_markdown(file.path)} | {describe_state(file)} | {format_size(file.size)} | "
+            f"| {escape_markdown(file.path)} | {find_file_state_word(file)} | {format_size(file.size)} | "
             f"{records} | {escape_markdown(file.variant)} |"
         )
     for failure in report.failures:

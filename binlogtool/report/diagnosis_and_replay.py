@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from binlogtool import formats
 from binlogtool.core.lost_records import LostRange, find_lost_ranges
-from binlogtool.core.open_file import find_file_method, is_url
+from binlogtool.core.open_file import detect_file_compression, is_url
 from binlogtool.core.record_and_selection_types import ReadOptions
 from binlogtool.core.report_progress import READABLE_COMPRESSED_SUFFIXES
 from binlogtool.errors import BinlogtoolError, join_names
@@ -48,10 +48,10 @@ from binlogtool.report.verify_and_plan_text import (
     STATE_STYLES,
     GivenReadOptions,
     Paint,
-    describe_state,
     failure_to_json,
+    find_file_state_word,
     guard_leading_dash,
-    needs_files,
+    needs_files_copied_or_renamed,
     paint_plain,
     suggest_after_plan,
     suggest_after_replay,
@@ -87,21 +87,25 @@ def list_steps(diagnosis: Diagnosis, read_options: GivenReadOptions = NO_READ_OP
     if diagnosis.is_healthy:
         return []
     read_options = read_options.with_option("--redo", diagnosis.redo)
-    if (method := find_file_method(diagnosis.path)) is not None:
+    if (method := detect_file_compression(diagnosis.path)) is not None:
         return _list_unpack_steps(diagnosis, method)
     hint = suggest_after_verify(diagnosis.report, read_options)
     if diagnosis.start == UNKNOWN and diagnosis.plan is not None and diagnosis.plan.has_encrypted_file:
-        return [RepairStep("give the key", read_options.make_command("diagnose", *KEY_OPTION, path=diagnosis.path))]
+        return [
+            RepairStep(
+                "give the key", read_options.format_command_with_options("diagnose", *KEY_OPTION, path=diagnosis.path)
+            )
+        ]
     if diagnosis.start == UNKNOWN and diagnosis.plan is None:
         return [] if hint is None else [RepairStep("give the key or the files that are missing", hint)]
     inspection_steps = (
         [] if hint is None or " hexdump-annotate " not in hint else [RepairStep("show the first damage", hint)]
     )
     restore_steps = _list_restore_steps(diagnosis)
-    file_steps = list(_list_file_steps(diagnosis))
+    file_steps = list(_list_exchange_and_missing_steps(diagnosis))
     repair_steps = file_steps or list(_list_repair_steps(diagnosis, read_options, hint))
     if file_steps or (restore_steps and not repair_steps):
-        repair_steps += _list_final_steps(diagnosis, read_options)
+        repair_steps += _list_predict_and_start_steps(diagnosis, read_options)
     return [*_make_copy_step(diagnosis.path), *restore_steps, *inspection_steps, *repair_steps]
 
 
@@ -128,7 +132,7 @@ def _list_restore_steps(diagnosis: Diagnosis) -> list[RepairStep]:
 _NO_COPY = "only if no copy exists"
 
 
-def _list_lost_names(diagnosis: Diagnosis) -> str:
+def _describe_lost_names(diagnosis: Diagnosis) -> str:
     """Return the transactions or records that the damage took, as text; empty if none has a name."""
     names = [format_lost_names(one) for one in diagnosis.lost if one.names]
     names += [
@@ -139,7 +143,7 @@ def _list_lost_names(diagnosis: Diagnosis) -> str:
     return ", ".join(dict.fromkeys(names))
 
 
-def _list_file_steps(diagnosis: Diagnosis) -> Iterator[RepairStep]:
+def _list_exchange_and_missing_steps(diagnosis: Diagnosis) -> Iterator[RepairStep]:
     """Yield the steps for exchanged files, and for files that are missing between others."""
     seen: set[str] = set()
     for file in diagnosis.report.files:
@@ -150,7 +154,11 @@ def _list_file_steps(diagnosis: Diagnosis) -> Iterator[RepairStep]:
                 yield from _list_exchange_steps(file.path, other)
     for set_report in diagnosis.report.sets:
         for found in set_report.findings:
-            if found.id == "missing-member" and found.severity is Severity.ERROR and needs_files(found):
+            if (
+                found.id == "missing-member"
+                and found.severity is Severity.ERROR
+                and needs_files_copied_or_renamed(found)
+            ):
                 yield from _list_missing_steps(found)
 
 
@@ -170,16 +178,16 @@ def _list_missing_steps(found: Finding) -> Iterator[RepairStep]:
         yield RepairStep(advice, None)
         return
     yield RepairStep(
-        f"{_NO_COPY}: {_describe_missing(found) or 'its transactions'} are lost for replicas and for "
+        f"{_NO_COPY}: {_describe_missing_transactions(found) or 'its transactions'} are lost for replicas and for "
         "point-in-time recovery; remove its line from the index, and rebuild the replicas",
         None,
     )
 
 
-def _describe_missing(found: Finding) -> str:
+def _describe_missing_transactions(finding: Finding) -> str:
     """Return the transactions that a finding names as missing, as text; empty if it names none."""
     spans = []
-    for source, pairs in found.facts.get("missing_gtids", {}).items():
+    for source, pairs in finding.facts.get("missing_gtids", {}).items():
         mark = f"{source}{':' if len(source) >= _UUID_SIZE else '-'}"
         spans += [f"{mark}{first}" if first == last else f"{mark}{first} to {mark}{last}" for first, last in pairs]
     return f"transactions {escape(', '.join(spans))}" if spans else ""
@@ -188,12 +196,12 @@ def _describe_missing(found: Finding) -> str:
 _UUID_SIZE = 36
 
 
-def _list_final_steps(diagnosis: Diagnosis, read_options: GivenReadOptions) -> list[RepairStep]:
+def _list_predict_and_start_steps(diagnosis: Diagnosis, read_options: GivenReadOptions) -> list[RepairStep]:
     """Return the last steps of a repair that is made by hand."""
     is_part = any("undetermined" in replay.details.get("startup", {}) for replay in diagnosis.replays)
     start = "start the server only if the prediction is yes" if is_part else "start the server"
     return [
-        RepairStep(_PREDICT, read_options.make_command("diagnose", path=diagnosis.path)),
+        RepairStep(_PREDICT, read_options.format_command_with_options("diagnose", path=diagnosis.path)),
         RepairStep(start, None),
     ]
 
@@ -233,7 +241,7 @@ def _list_repair_steps(
     plan = diagnosis.plan
     if (plan is None or plan.refused or not plan.changes) and (remedies := _list_remedies(diagnosis)):
         yield from remedies
-        yield from _list_final_steps(diagnosis, read_options)
+        yield from _list_predict_and_start_steps(diagnosis, read_options)
         return
     hint = None if plan is None else suggest_after_plan(plan, read_options, target=diagnosis.path)
     if plan is None or hint is None:
@@ -246,23 +254,23 @@ def _list_repair_steps(
     if plan.refused:
         yield from _list_salvage_steps(diagnosis, plan, hint, inspected, read_options)
         return
-    if _does_what_server_does(diagnosis, plan):
+    if _is_plan_done_by_server(diagnosis, plan):
         yield RepairStep(
             "nothing needs to be done: the server does the same when it starts; these steps do it earlier", None
         )
     flags = ("--fix-meta",) if plan.policy.fix_meta else ()
     yield RepairStep(
         "review the plan; nothing is changed",
-        read_options.make_command("truncate-to-durable", *flags, path=diagnosis.path),
+        read_options.format_command_with_options("truncate-to-durable", *flags, path=diagnosis.path),
     )
     yield RepairStep("apply the plan", hint)
-    yield RepairStep(_PREDICT, read_options.make_command("replay-dry-run", path=diagnosis.path))
+    yield RepairStep(_PREDICT, read_options.format_command_with_options("replay-dry-run", path=diagnosis.path))
     yield RepairStep("start the server", None)
     if any(file.made_like is None for file in plan.changes):
         yield RepairStep("to undo the repair", _make_undo_command(plan))
 
 
-def _does_what_server_does(diagnosis: Diagnosis, plan: RepairPlan) -> bool:
+def _is_plan_done_by_server(diagnosis: Diagnosis, plan: RepairPlan) -> bool:
     """Return True if the server itself truncates the logs at its start where the plan does."""
     cuts = {(os.path.basename(file.path), file.pieces[0].end) for file in plan.changes if file.pieces}
     own = {
@@ -287,7 +295,7 @@ def _list_salvage_steps(
     """
     words = shlex.split(hint)
     if "--to-file" not in words:
-        yield from _list_replace_steps(diagnosis, plan, hint, inspected, read_options)
+        yield from _list_steps_for_unrepairable_log(diagnosis, plan, hint, inspected, read_options)
         return
     new, old = words[words.index("--to-file") + 1], words[-1]
     names = ", ".join(dict.fromkeys(format_lost_names(one) for one in diagnosis.lost if one.names))
@@ -295,32 +303,42 @@ def _list_salvage_steps(
     if plan.salvaged_copy is not None and plan.salvaged_copy.corrects_bits:
         bits = format_quantity(len(plan.salvaged_copy.proof["corrected"]), "flipped bit")
         yield RepairStep(f"write a copy of the log with {bits} corrected; its checksums prove the result", hint)
-        yield RepairStep("check the copy", read_options.make_command("verify", path=new))
+        yield RepairStep("check the copy", read_options.format_command_with_options("verify", path=new))
     else:
         yield RepairStep("truncating would discard durable records; write a salvaged copy instead", hint)
-        check = read_options.make_command("verify", "--severity", "gap-in-sequence=warning", path=new)
+        check = read_options.format_command_with_options("verify", "--severity", "gap-in-sequence=warning", path=new)
         yield RepairStep("check the copy: a warning about a gap is expected, nothing else may be wrong", check)
         expected = f"; a gap and a silent loss are expected for {names}, with status 1" if names else ""
     yield RepairStep("replace the log by the copy", " ".join(map(quote_for_shell, ("cp", "--", new, old))))
-    yield RepairStep(_PREDICT + expected, read_options.make_command("replay-dry-run", path=diagnosis.path))
+    yield RepairStep(
+        _PREDICT + expected, read_options.format_command_with_options("replay-dry-run", path=diagnosis.path)
+    )
     yield RepairStep("start the server", None)
 
 
-def _list_replace_steps(
-    diagnosis: Diagnosis, plan: RepairPlan, hint: str, inspected: str | None, read_options: GivenReadOptions
+def _list_steps_for_unrepairable_log(
+    diagnosis: Diagnosis,
+    plan: RepairPlan,
+    suggested_command: str,
+    inspect_command: str | None,
+    read_options: GivenReadOptions,
 ) -> Iterator[RepairStep]:
     """Yield the steps for a log that no cut and no salvaged copy repairs."""
     has_script = formats.load_format(plan.format).output.start_script is not None
-    force = " replay-dry-run --policy force " in hint
-    shows_bytes = " hexdump-annotate " in hint and inspected is not None
-    if hint != inspected and not shows_bytes and not (force and (has_script or plan.blocking_file is not None)):
-        yield RepairStep("truncation is refused for the reasons above; this command shows details", hint)
+    force = " replay-dry-run --policy force " in suggested_command
+    shows_bytes = " hexdump-annotate " in suggested_command and inspect_command is not None
+    if (
+        suggested_command != inspect_command
+        and not shows_bytes
+        and not (force and (has_script or plan.blocking_file is not None))
+    ):
+        yield RepairStep("truncation is refused for the reasons above; this command shows details", suggested_command)
     if has_script and not plan.has_encrypted_file and any(file.kept_records for file in plan.files):
         name = os.path.basename(os.path.abspath(diagnosis.path))
         yield RepairStep(
             "truncation is refused, for the reasons above; to restore elsewhere, write all complete "
                 "transactions as SQL",
-            read_options.make_command(
+            read_options.format_command_with_options(
                 "convert", "--to", "sql", "--on-damage", "skip", "-o", guard_leading_dash(f"{name}.sql"),
                 path=diagnosis.path,
             ),
@@ -328,7 +346,7 @@ def _list_replace_steps(
     blocking = plan.blocking_file
     if blocking is not None and not plan.has_encrypted_file and not is_url(diagnosis.path):
         yield RepairStep(f"restore {escape(os.path.basename(blocking.path))}, if a backup or a replica has it", None)
-        name, names = escape(os.path.basename(blocking.path)), _list_lost_names(diagnosis)
+        name, names = escape(os.path.basename(blocking.path)), _describe_lost_names(diagnosis)
         lost = f"lost: {names}; " if names else ""
         if has_script:
             yield RepairStep(
@@ -339,9 +357,11 @@ def _list_replace_steps(
         elif diagnosis.start == STARTS and not any(RESTORE_FACT in found.facts for _, found in diagnosis.losses):
             yield RepairStep(f"{_NO_COPY}: {lost}the server starts without them", None)
         elif force:
-            yield RepairStep(f"{_NO_COPY}: {lost}this predicts a start with the server's force option", hint)
+            yield RepairStep(
+                f"{_NO_COPY}: {lost}this predicts a start with the server's force option", suggested_command
+            )
         if os.path.isdir(diagnosis.path):
-            yield from _list_final_steps(diagnosis, read_options)
+            yield from _list_predict_and_start_steps(diagnosis, read_options)
 
 
 def _make_undo_command(plan: RepairPlan) -> str:
@@ -376,7 +396,7 @@ _START_LABELS = {
 }
 
 
-def describe_start(diagnosis: Diagnosis) -> str:
+def describe_whether_server_starts(diagnosis: Diagnosis) -> str:
     """Describe whether the server will start, and why not."""
     answer = _START_LABELS[diagnosis.start]
     stop = next((replay.stop for replay in diagnosis.replays if replay.stop is not None), None)
@@ -384,7 +404,7 @@ def describe_start(diagnosis: Diagnosis) -> str:
         (found for replay in diagnosis.replays if (found := replay.details.get("startup"))), {}
     )
     if diagnosis.start == UNKNOWN:
-        return f"{answer}: {escape(_describe_unknown(diagnosis))}"
+        return f"{answer}: {escape(_describe_why_start_unknown(diagnosis))}"
     if diagnosis.start == REFUSES and "why" in startup:
         stop = ReplayStop(startup["file"], startup["offset"], startup["why"])
     unchecked = escape(
@@ -407,7 +427,7 @@ def describe_start(diagnosis: Diagnosis) -> str:
     return f"{answer}: it stops at {_describe_stop(stop)}"
 
 
-def describe_replay(diagnosis: Diagnosis) -> str:
+def describe_replay_stop(diagnosis: Diagnosis) -> str:
     """Describe where the replay stops if the start does not depend on that; else return ""."""
     stop = next((replay.stop for replay in diagnosis.replays if replay.stop is not None), None)
     is_start = diagnosis.start in (REFUSES, UNKNOWN) or diagnosis.unstable_reason is not None
@@ -419,7 +439,7 @@ def _describe_stop(stop: ReplayStop) -> str:
     return f"{escape(os.path.basename(stop.file))}{at}: {escape(stop.why)}"
 
 
-def _describe_unknown(diagnosis: Diagnosis) -> str:
+def _describe_why_start_unknown(diagnosis: Diagnosis) -> str:
     reasons = (
         [diagnosis.incomplete_reason]
         if diagnosis.incomplete_reason
@@ -435,7 +455,7 @@ def describe_losses(diagnosis: Diagnosis) -> Iterator[str]:
     """Yield lines about what the server would lose without an error."""
     lines = [
         f"{escape(os.path.basename(file))} {format_offset(finding.offset)}: {format_finding(finding)}"
-        + (f"; {missing}" if (missing := _describe_missing(finding)) else "")
+        + (f"; {missing}" if (missing := _describe_missing_transactions(finding)) else "")
         for file, finding in diagnosis.losses
     ]
     yield from _limit_lines(lines)
@@ -505,7 +525,7 @@ def describe_kept(diagnosis: Diagnosis) -> Iterator[str]:
     )
 
 
-def _describe_log(diagnosis: Diagnosis) -> str:
+def _format_log_heading(diagnosis: Diagnosis) -> str:
     files = diagnosis.report.files
     kinds = ", ".join(dict.fromkeys(file.format for file in files)) or "not read"
     parts = [kinds, format_quantity(len(files), "file"), format_size(sum(file.size for file in files))]
@@ -517,11 +537,11 @@ def _describe_log(diagnosis: Diagnosis) -> str:
     return f"{escape(diagnosis.path)}  ({', '.join(parts)})"
 
 
-def describe_log_state(diagnosis: Diagnosis) -> str:
+def find_log_state_word(diagnosis: Diagnosis) -> str:
     """Return the state of a log in the terms of `verify`."""
     if diagnosis.unstable_reason is not None:
         return "ok"
-    words = {describe_state(file) for file in diagnosis.report.files}
+    words = {find_file_state_word(file) for file in diagnosis.report.files}
     if any(found.severity is Severity.ERROR for one in diagnosis.report.sets for found in one.findings):
         words.add("DAMAGED")
     if diagnosis.start == UNKNOWN:
@@ -547,13 +567,13 @@ def render_diagnosis_text(
 
 def _render_healthy(diagnosis: Diagnosis, read_options: GivenReadOptions, paint: Paint) -> Iterator[str]:
     """Yield the line of a healthy log, and lines about an end that the server accepts and about warnings."""
-    state = describe_log_state(diagnosis)
+    state = find_log_state_word(diagnosis)
     verb = "start" if diagnosis.start == OPEN else "starts"
-    starts = f": {verb} {describe_start(diagnosis)}" if diagnosis.start != OPEN or state != "ok" else ""
+    starts = f": {verb} {describe_whether_server_starts(diagnosis)}" if diagnosis.start != OPEN or state != "ok" else ""
     if diagnosis.unstable_reason is not None:
-        starts = f": {describe_start(diagnosis)}"
-    yield f"{_paint_state(diagnosis, paint)} {_describe_log(diagnosis)}{starts}"
-    yield from _label_lines("engine", _describe_engine(diagnosis))
+        starts = f": {describe_whether_server_starts(diagnosis)}"
+    yield f"{_paint_state(diagnosis, paint)} {_format_log_heading(diagnosis)}{starts}"
+    yield from _label_lines("engine", _describe_engine_commit_position(diagnosis))
     yield from _label_lines("loses", list(_limit_lines(list(describe_lost_ranges(diagnosis.lost)))))
     if state == "WARNING":
         warnings = [
@@ -577,21 +597,21 @@ def _iter_findings(diagnosis: Diagnosis) -> Iterator[tuple[str, Finding]]:
 
 
 def _paint_state(diagnosis: Diagnosis, paint: Paint) -> str:
-    word = describe_log_state(diagnosis)
+    word = find_log_state_word(diagnosis)
     return paint(word.ljust(9), STATE_STYLES[word])
 
 
 def _render_unhealthy(diagnosis: Diagnosis, read_options: GivenReadOptions, paint: Paint) -> Iterator[str]:
-    yield f"{_paint_state(diagnosis, paint)} {_describe_log(diagnosis)}"
+    yield f"{_paint_state(diagnosis, paint)} {_format_log_heading(diagnosis)}"
     if (place := diagnosis.directory) is not None:
         owner = f"{escape(place.owner)}:{escape(place.group)}"
         yield f"directory owner {owner}, mode {place.mode:04o}, {format_size(place.free_bytes)} free"
-    answer = describe_start(diagnosis)
+    answer = describe_whether_server_starts(diagnosis)
     if diagnosis.start == REFUSES and answer.startswith(_START_LABELS[REFUSES]):
         answer = paint(_START_LABELS[REFUSES], "error") + answer.removeprefix(_START_LABELS[REFUSES])
     yield f"start     {answer}"
-    yield from _label_lines("replay", [text] if (text := describe_replay(diagnosis)) else [])
-    yield from _label_lines("engine", _describe_engine(diagnosis))
+    yield from _label_lines("replay", [text] if (text := describe_replay_stop(diagnosis)) else [])
+    yield from _label_lines("engine", _describe_engine_commit_position(diagnosis))
     yield from _label_lines("loses", describe_losses(diagnosis))
     yield from _label_lines("keep", describe_kept(diagnosis))
     for number, step in enumerate(list_steps(diagnosis, read_options), start=1):
@@ -601,7 +621,7 @@ def _render_unhealthy(diagnosis: Diagnosis, read_options: GivenReadOptions, pain
     yield from _label_lines("read", list_explain_commands(diagnosis)[:_MAX_SHOWN])
 
 
-def _describe_engine(diagnosis: Diagnosis) -> list[str]:
+def _describe_engine_commit_position(diagnosis: Diagnosis) -> list[str]:
     """Return lines about the position up to which the storage engine has committed, where its files contain it."""
     found = (replay.details.get("storage_engine") for replay in diagnosis.replays)
     return [escape(str(details["text"])) for details in found if details]
@@ -645,20 +665,20 @@ def _log_to_json(diagnosis: Diagnosis, read_options: GivenReadOptions) -> dict[s
         **({} if diagnosis.holder is None else {"holder": diagnosis.holder}),
         "live": diagnosis.live,
         "directory": _directory_to_json(diagnosis.directory),
-        "state": describe_log_state(diagnosis),
+        "state": find_log_state_word(diagnosis),
         **({"not_checked": list(diagnosis.unusable_files)} if diagnosis.unusable_files else {}),
         "start": diagnosis.start,
-        "why": describe_start(diagnosis),
-        **({"replay": text} if (text := describe_replay(diagnosis)) else {}),
+        "why": describe_whether_server_starts(diagnosis),
+        **({"replay": text} if (text := describe_replay_stop(diagnosis)) else {}),
         "well": diagnosis.is_healthy,
         "rejected": diagnosis.rejected_records,
         "storage_engine": [
             details for replay in diagnosis.replays if (details := replay.details.get("storage_engine"))
         ],
-        "lost": [one.as_value() for one in diagnosis.lost],
+        "lost": [one.to_json_value() for one in diagnosis.lost],
         "losses": [{"file": file, **finding_to_value(loss)} for file, loss in diagnosis.losses],
         "findings": {level.label: diagnosis.report.count_findings(level) for level in Severity},
-        "plan": None if diagnosis.plan is None else diagnosis.plan.as_value(),
+        "plan": None if diagnosis.plan is None else diagnosis.plan.to_json_value(),
         "steps": [step._asdict() for step in list_steps(diagnosis, read_options)],
         "read": list_explain_commands(diagnosis),
     }
@@ -682,7 +702,7 @@ def _render_markdown_lines(diagnoses: DiagnosisReport, read_options: GivenReadOp
     yield "|---|---|---|"
     for one in diagnoses.logs:
         yield (
-            f"| {escape_markdown(one.path)} | {escape_markdown(describe_start(one))} | "
+            f"| {escape_markdown(one.path)} | {escape_markdown(describe_whether_server_starts(one))} | "
             f"{'yes' if one.is_healthy else '**no**'} |"
         )
     for failure in diagnoses.failures:
@@ -699,8 +719,8 @@ def _render_markdown_log(diagnosis: Diagnosis, read_options: GivenReadOptions) -
     if diagnosis.redo is not None:
         yield f"* read with the redo log {escape_markdown(diagnosis.redo)}"
     for name, lines in (
-        ("replay", iter([text] if (text := describe_replay(diagnosis)) else [])),
-        ("engine", iter(_describe_engine(diagnosis))),
+        ("replay", iter([text] if (text := describe_replay_stop(diagnosis)) else [])),
+        ("engine", iter(_describe_engine_commit_position(diagnosis))),
         ("loses", describe_losses(diagnosis)),
         ("keep", describe_kept(diagnosis)),
     ):
@@ -732,16 +752,20 @@ def format_lost_names(lost: LostRange) -> str:
     return f"{lost.unit} {escape(', '.join(lost.names))}"
 
 
-def name_lost_records(manifest: Manifest, found: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int], str]:
+def describe_lost_records_by_range(
+    manifest: Manifest, damage_findings: Sequence[Mapping[str, Any]]
+) -> dict[tuple[str, int], str]:
     """Return (file, offset) -> text with the transactions or numbers that damaged ranges of the input took.
 
     Args:
-        found: Findings of the manifest about damaged ranges.
+        damage_findings: Findings of the manifest about damaged ranges.
     """
     names: dict[tuple[str, int], str] = {}
     formats = {one.path: one.format for one in manifest.inputs if one.format}
-    for path in dict.fromkeys(one["file"] for one in found):
-        ranges = [make_finding("damaged-range", f["offset"], f["length"], "") for f in found if f["file"] == path]
+    for path in dict.fromkeys(one["file"] for one in damage_findings):
+        ranges = [
+            make_finding("damaged-range", f["offset"], f["length"], "") for f in damage_findings if f["file"] == path
+        ]
         if path == "-" or is_url(path) or path not in formats:
             continue
         with suppress(BinlogtoolError):
@@ -816,7 +840,7 @@ def render_replay_text(replay: ReplayResult, read_options: GivenReadOptions = NO
     yield f"replay    {escape(replay.path)}  ({replay.format}, policy {replay.policy})"
     if "force" in replay.details:
         yield f"force     {escape(replay.details['force'])}"
-    yield from _render_start(replay)
+    yield from _render_start_and_stop(replay)
     yield f"decisions {' · '.join(f'{verb} {format_count(replay.decisions[verb])}' for verb in VERBS)}"
     for reason, records in replay.reasons.items():
         yield f"  {format_count(records):>12}  {reason}: {escape(replay.rules[reason])}"
@@ -827,7 +851,7 @@ def render_replay_text(replay: ReplayResult, read_options: GivenReadOptions = NO
     for name, value in replay.details.items():
         if name not in _DETAILS_WITH_OWN_LINES:
             yield f"detail    {escape(name).replace('_', ' ')}  {_format_detail(value)}"
-    yield from _render_doubts(replay.details.get("not_comparable", {}))
+    yield from _render_digest_doubts(replay.details.get("not_comparable", {}))
     for file, finding in replay.findings:
         if finding.severity is not Severity.NOTE:
             yield (
@@ -843,7 +867,7 @@ def _format_detail(value: Any) -> str:
     return text if len(text) <= _MAX_DETAIL_LENGTH else f"{text[:_MAX_DETAIL_LENGTH]} … (-O json has all)"
 
 
-def _render_start(replay: ReplayResult) -> Iterator[str]:
+def _render_start_and_stop(replay: ReplayResult) -> Iterator[str]:
     if replay.incomplete_reason is not None:
         yield f"PARTIAL   {escape(replay.incomplete_reason)}; the results below are about the part before that"
     if replay.starts is not None:
@@ -864,7 +888,7 @@ def _render_objects(objects: Sequence[ObjectTally], unknown: Mapping[str, str]) 
         yield f"  … {format_count(len(objects) - MAX_OBJECTS)} more objects (-O json has all)"
 
 
-def _render_doubts(doubts: Mapping[str, str]) -> Iterator[str]:
+def _render_digest_doubts(doubts: Mapping[str, str]) -> Iterator[str]:
     """Yield a line for each object whose digest may differ from that of the server's rows, with the reason."""
     for name, why in list(doubts.items())[:MAX_OBJECTS]:
         yield f"doubt     {escape(name)}: {escape(why)}"
@@ -872,7 +896,9 @@ def _render_doubts(doubts: Mapping[str, str]) -> Iterator[str]:
         yield f"  … {format_count(len(doubts) - MAX_OBJECTS)} more (-O json has all)"
 
 
-def compare_states(left_replays: Sequence[ReplayResult], right_replays: Sequence[ReplayResult]) -> list[dict[str, Any]]:
+def compare_replay_states(
+    left_replays: Sequence[ReplayResult], right_replays: Sequence[ReplayResult]
+) -> list[dict[str, Any]]:
     """Return the objects in which two states differ: name, and keys and digest on both sides.
 
     Objects whose rows are not all known on one side are also listed (`unknown`), because they may differ.
@@ -935,7 +961,7 @@ def suggest_after_comparison(
             paths = replay.read  # the command would not read the compressed files of a directory
         if len(paths) <= _MAX_NAMED_FILES:
             command = "dump" if formats.load_format(replay.format).tables is None else "rows"
-            yield read_options.make_command(command, "--object", name, *paths)
+            yield read_options.format_command_with_options(command, "--object", name, *paths)
 
 
 _MAX_NAMED_FILES = 20

@@ -19,17 +19,17 @@ import msgspec
 from binlogtool.core.decode_batches import BlockDecoder, CompiledRunWriter, LongValueWriter
 from binlogtool.core.record_and_selection_types import Record, RecordBlock, RecordChecksum, SqlFragment
 from binlogtool.core.record_filter import RecordRange
-from binlogtool.errors import suggest_names
+from binlogtool.errors import format_name_suggestions
 from binlogtool.findings import Finding, finding_to_value
 from binlogtool.format_api.encode_json import (
     DEFAULT_STYLE,
     BodyEncoder,
     JsonStyle,
     TimeFormatter,
-    describe_json_changes,
     encode_json,
     encode_json_lines,
-    escape_unsafe,
+    escape_invisible_characters,
+    format_partial_json_update,
     to_json_bytes,
     to_json_text,
 )
@@ -90,9 +90,9 @@ class RecordJsonEncoder:
         """Encode all records of the block."""
         structs = self.make_structs(block)
         try:
-            return escape_unsafe(encode_json_lines(structs))
+            return escape_invisible_characters(encode_json_lines(structs))
         except (UnicodeEncodeError, TypeError, OverflowError):
-            return escape_unsafe(b"".join(map(self._encode_line, structs)))
+            return escape_invisible_characters(b"".join(map(self._encode_line, structs)))
 
     def to_values(self, block: RecordBlock) -> list[dict[str, Any]]:
         """Return all records of the block as parsed JSON."""
@@ -105,7 +105,7 @@ class RecordJsonEncoder:
         extras = _collect_extra_columns(block.extras or ())
         records = list(
             map(
-                _make_record_struct(tuple(extras)),
+                _define_extended_record_struct(tuple(extras)),
                 repeat(self._style.text_value(block.file), count),
                 block.offset,
                 block.size,
@@ -117,10 +117,10 @@ class RecordJsonEncoder:
                 origin,
                 txn,
                 iter_checksums(block.checksum),
-                self._bodies.encode(block.bodies) if block.bodies else repeat(None, count),
+                self._bodies.encode_each_body(block.bodies) if block.bodies else repeat(None, count),
                 repeat((), count),
                 repeat(msgspec.UNSET, count),
-                *(self._bodies.encode(column) for column in extras.values()),
+                *(self._bodies.encode_each_body(column) for column in extras.values()),
             )
         )
         for i, findings in block.findings.items():
@@ -132,7 +132,7 @@ class RecordJsonEncoder:
 
     def _encode_line(self, struct: RecordJson) -> bytes:
         if not isinstance(struct.body, msgspec.Raw):
-            struct.body = self._bodies.encode_one(struct.body)
+            struct.body = self._bodies.encode_any_body(struct.body)
         values = [getattr(struct, field) for field in struct.__struct_fields__]
         named = zip(struct.__struct_encode_fields__, values, strict=True)
         members = {name: value for name, value in named if value is not msgspec.UNSET}
@@ -143,12 +143,12 @@ class RecordJsonEncoder:
 
 
 @functools.lru_cache(256)
-def _make_record_struct(names: tuple[str, ...]) -> Callable[..., RecordJson]:
+def _define_extended_record_struct(extra_member_names: tuple[str, ...]) -> Callable[..., RecordJson]:
     """Return `RecordJson` with additional members of any names."""
-    if not names:
+    if not extra_member_names:
         return RecordJson
-    fields = [(f"extra_{i}", Any, msgspec.UNSET) for i in range(len(names))]
-    renamed = {f"extra_{i}": name for i, name in enumerate(names)}
+    fields = [(f"extra_{i}", Any, msgspec.UNSET) for i in range(len(extra_member_names))]
+    renamed = {f"extra_{i}": name for i, name in enumerate(extra_member_names)}
     defined: Any = msgspec.defstruct("RecordJson", fields, bases=(RecordJson,), gc=False, rename=renamed)
     record_class: Callable[..., RecordJson] = defined
     return record_class
@@ -193,7 +193,7 @@ class FieldJsonEncoder:
         """Encode all records of the block."""
         if not self._fields and not self._dropped:
             return self._encoder.encode_lines(block)
-        return escape_unsafe(encode_json_lines(self.to_values(block)))
+        return escape_invisible_characters(encode_json_lines(self.to_values(block)))
 
     def to_values(self, block: RecordBlock) -> list[dict[str, Any]]:
         """Return all records of the block as parsed JSON."""
@@ -254,10 +254,12 @@ class CompiledLineEncoder:
             if isinstance(part, RecordBlock):
                 yield part
             else:
-                place = record_range.batch.container_position(record_range.last_selected(part.start, part.stop))
+                place = record_range.batch.container_position(
+                    record_range.find_last_selected_index(part.start, part.stop)
+                )
                 yield EncodedLines(
                     record_range.decoder.file,
-                    record_range.selected_numbers(part.start, part.stop),
+                    record_range.list_selected_record_numbers(part.start, part.stop),
                     (place.offset,),
                     part.data,
                 )
@@ -373,19 +375,19 @@ class CellFormatter:
                 file, record.offset, record.size, record.record, escape(record.type), _format_cell(record.seq),
                 self._time(record.time) or "",
                 _format_cell(record.object), _format_cell(record.origin), _format_cell(record.txn),
-                _format_checksum(record),
+                _format_checksum_verdict(record),
                 "" if record.body is None else self._format_body(record.body),
             )  # fmt: skip
 
     def _format_body(self, body: Any) -> str:
-        return escape_json(escape_unsafe(bytes(self._bodies.encode_one(body))).decode("utf-8"))
+        return escape_json(escape_invisible_characters(bytes(self._bodies.encode_any_body(body))).decode("utf-8"))
 
 
 def _format_cell(value: object) -> str:
     return "" if value is None else escape(str(value))
 
 
-def _format_checksum(record: Record) -> str:
+def _format_checksum_verdict(record: Record) -> str:
     """Return the verdict on the checksum; UNPROVEN marks a record whose content cannot be decoded."""
     if any(found.id == "payload-undecodable" and "inner_offset" in found.facts for found in record.findings):
         return "UNPROVEN"
@@ -450,7 +452,7 @@ class SqlWriter(RecordEncoder):
 
     def encode_block(self, block: RecordBlock) -> bytes:
         """Return the statements of one block; a record without one becomes a comment."""
-        return bytes(self.encode_text(b"".join(self._encode_record(block, i) for i in range(len(block)))))
+        return bytes(self.escape_script_if_terminal(b"".join(self._encode_record(block, i) for i in range(len(block)))))
 
     def _encode_record(self, block: RecordBlock, i: int) -> bytes:
         comments = "".join(
@@ -458,11 +460,11 @@ class SqlWriter(RecordEncoder):
         )
         return comments.encode("utf-8", "backslashreplace") + (block.bodies[i] or b"")
 
-    def encode_text(self, data: bytes | memoryview) -> bytes | memoryview:
+    def escape_script_if_terminal(self, script_text: bytes | memoryview) -> bytes | memoryview:
         """Return a piece of the script for output."""
         if not self._terminal:
-            return data
-        lines = bytes(data).decode("utf-8", "surrogateescape").split("\n")
+            return script_text
+        lines = bytes(script_text).decode("utf-8", "surrogateescape").split("\n")
         return "\n".join(map(escape, lines)).encode("utf-8", "backslashreplace")
 
 
@@ -472,7 +474,7 @@ _BODY = "body"
 _MAX_KNOWN_NAMES = 1000
 
 
-class FieldNameCheck:
+class UnknownFieldDetector:
     """Comparison of the requested fields below `body` with the members of the bodies."""
 
     def __init__(self, fields: Sequence[str]) -> None:
@@ -481,7 +483,7 @@ class FieldNameCheck:
         self._records = 0
         self._known = set[str]()
 
-    def check_block(self, block: RecordBlock) -> None:
+    def remember_block_members(self, block: RecordBlock) -> None:
         """Check the next records."""
         if not self._pending:
             return
@@ -495,13 +497,13 @@ class FieldNameCheck:
                     self._known.update(map(str, body))
 
     @property
-    def warnings(self) -> list[str]:
+    def unknown_field_warnings(self) -> list[str]:
         """Warnings, one for each field that no record has."""
         if not self._records or not self._known:
             return []
         known = {f"{_BODY}.{name}" for name in self._known}
         return [
-            f"--fields {field}: no selected record has this member{suggest_names(field, known)}"
+            f"--fields {field}: no selected record has this member{format_name_suggestions(field, known)}"
             for field in self._pending
         ]
 
@@ -566,7 +568,7 @@ class TextWriter(RecordEncoder):
     def __init__(self, style: JsonStyle, options: TextOptions = _DEFAULT_OPTIONS) -> None:
         self._style = style
         self._options = options
-        self._values = ValueFormatter(style, everything=options.everything, ascii_only=options.ascii_only)
+        self._values = SqlLiteralFormatter(style, everything=options.everything, ascii_only=options.ascii_only)
         self._time = TimeFormatter()
         self._file: str | None = None
         self._txn: Any = None
@@ -618,7 +620,7 @@ class TextWriter(RecordEncoder):
                 lines.append("")
             self._txn, self._records_of_txn = txn, 0
         self._records_of_txn += txn is not None
-        lines.append(self._format_header(block, i, time, text))
+        lines.append(self._format_record_line(block, i, time, text))
         paint = self._options.paint
         if text.changes:
             table = block.envelope.object[i]
@@ -635,13 +637,13 @@ class TextWriter(RecordEncoder):
         if self._options.hex_bytes and block.raw is not None:
             lines += _format_hex_lines(block.raw[i])
 
-    def _format_header(self, block: RecordBlock, i: int, time: str, text: RecordText) -> str:
-        envelope, inner, checksum = block.envelope, block.inner[i], block.checksum[i]
-        name, txn, seq = envelope.object[i], envelope.txn[i], envelope.seq[i]
-        place = f"0x{block.offset[i]:08x}"
+    def _format_record_line(self, block: RecordBlock, record_index: int, time: str, record_text: RecordText) -> str:
+        envelope, inner, checksum = block.envelope, block.inner[record_index], block.checksum[record_index]
+        name, txn, seq = envelope.object[record_index], envelope.txn[record_index], envelope.seq[record_index]
+        place = f"0x{block.offset[record_index]:08x}"
         if inner is not None:
             place = f"{place}+0x{inner.offset:x}"
-        kind = f"{escape(envelope.type[i]):<14}"
+        kind = f"{escape(envelope.type[record_index]):<14}"
         if self._options.paint is not None:
             place, kind = self._options.paint(place, "dim"), self._options.paint(kind, "note")
         short_time = f"{time[:-8]}Z" if time.endswith(".000000Z") else time
@@ -652,14 +654,19 @@ class TextWriter(RecordEncoder):
             parts.append(self._format_object(name))
         if checksum is not None and checksum.ok is False:
             parts.append(self._paint("CHECKSUM-BAD", "error"))
-        if text.note:
-            parts.append(escape(text.note))
+        if record_text.note:
+            parts.append(escape(record_text.note))
         if self._options.everything:
-            size = block.size[i] if inner is None else inner.size
-            known = {"size": size, "record": block.record[i], "seq": seq, "origin": envelope.origin[i]}
+            size = block.size[record_index] if inner is None else inner.size
+            known = {
+                "size": size,
+                "record": block.record[record_index],
+                "seq": seq,
+                "origin": envelope.origin[record_index],
+            }
             parts += (f"{label}={escape(str(value))}" for label, value in known.items() if value is not None)
-        parts += self._values.format_members(text.members)
-        extras = block.extras[i] if block.extras and self._options.everything else None
+        parts += self._values.format_members(record_text.members)
+        extras = block.extras[record_index] if block.extras and self._options.everything else None
         if extras:
             parts += self._values.format_members(extras)
         return " ".join(parts).rstrip()
@@ -716,7 +723,7 @@ def _format_hex_lines(data: bytes) -> Iterator[str]:
 # --- Values, row changes and statements ---
 
 
-class ValueFormatter:
+class SqlLiteralFormatter:
     """Formatter of values as SQL literals.
 
     long_values: values extracted from the bodies of the current block, by placeholder.
@@ -729,7 +736,7 @@ class ValueFormatter:
         self._everything = everything
         self.long_values: Mapping[str, LongValue] = {}
 
-    def format(self, value: Any) -> str:
+    def format_literal(self, value: Any) -> str:
         """Format one value."""
         kind = type(value)
         if kind is str:
@@ -749,7 +756,7 @@ class ValueFormatter:
 
     def format_members(self, members: Mapping[str, Any]) -> list[str]:
         """Format members as name=value."""
-        return [f"{escape(str(name))}={self.format(value)}" for name, value in members.items()]
+        return [f"{escape(str(name))}={self.format_literal(value)}" for name, value in members.items()]
 
     def format_changes(self, changes: RowChanges) -> Iterable[str]:
         """Yield a line per row change."""
@@ -759,9 +766,11 @@ class ValueFormatter:
         """Return the lines of an SQL text; bytes that are not text are escaped."""
         long_value = self._find_long_value(statement)
         if long_value is not None and self._everything:
-            return [f"    {self.format(statement)}"]
+            return [f"    {self.format_literal(statement)}"]
         start, length = (
-            self._take_start(statement) if long_value is None else _read_start(long_value, MAX_STATEMENT_LENGTH)
+            self._take_start(statement)
+            if long_value is None
+            else _read_long_value_start(long_value, MAX_STATEMENT_LENGTH)
         )
         text = start if isinstance(start, str) else start.decode("utf-8", "backslashreplace")
         lines = [f"    {escape(line.expandtabs(4))}" for line in text.rstrip().split("\n")]
@@ -791,7 +800,7 @@ class ValueFormatter:
                 return f"~ {text}: {self._format_image(after, changes)}"
             if operations is not None:
                 steps = operations if isinstance(operations, list | tuple) else (operations,)
-                return f"~ {' '.join((text, *map(self.format, steps)))}"
+                return f"~ {' '.join((text, *map(self.format_literal, steps)))}"
             return f"- {text}"
         if before is None:
             return f"+ {self._format_image(after, changes)}"
@@ -801,18 +810,18 @@ class ValueFormatter:
 
     def _format_image(self, image: Any, changes: RowChanges) -> str:
         if isinstance(image, Mapping):
-            return " ".join(self._format_columns(image, _order_columns(image, changes.key), changes))
+            return " ".join(self._format_columns(image, _order_key_columns_first(image, changes.key), changes))
         if isinstance(image, list | tuple):
-            return f"[{', '.join(map(self.format, image))}]"
-        return self.format(image)
+            return f"[{', '.join(map(self.format_literal, image))}]"
+        return self.format_literal(image)
 
     def _format_columns(self, image: Mapping[str, Any], names: Iterable[str], changes: RowChanges) -> list[str]:
         return [f"{escape(name)}={self._format_column(name, image[name], changes)}" for name in names]
 
     def _format_column(self, name: str, value: Any, changes: RowChanges) -> str:
-        if type(value) is dict and (json_changes := describe_json_changes(name, value)) is not None:
+        if type(value) is dict and (json_changes := format_partial_json_update(name, value)) is not None:
             return self._cut(escape(json_changes))
-        return escape(value) if name in changes.numbers and type(value) is str else self.format(value)
+        return escape(value) if name in changes.numbers and type(value) is str else self.format_literal(value)
 
     def _format_update(self, before: Any, after: Any, changes: RowChanges) -> list[str]:
         """Format an update: the columns that identify the row, then those that differ.
@@ -828,7 +837,7 @@ class ValueFormatter:
         else:
             same = [
                 name
-                for name in _order_columns(before, changes.key)
+                for name in _order_key_columns_first(before, changes.key)
                 if name in changes.key or name not in after or after[name] == before[name]
             ]
         return [*self._format_columns(before, same, changes), *self._format_differences(before, after, changes)]
@@ -837,8 +846,8 @@ class ValueFormatter:
         if not (isinstance(before, Mapping) and isinstance(after, Mapping)):
             return [self._format_image(before, changes), self._arrow, self._format_image(after, changes)]
         parts = []
-        for name in _order_columns(after, changes.key):
-            json_changes = describe_json_changes(name, after[name])
+        for name in _order_key_columns_first(after, changes.key):
+            json_changes = format_partial_json_update(name, after[name])
             if json_changes == name:  # no change
                 continue
             if name not in before or json_changes is not None:
@@ -873,14 +882,14 @@ class ValueFormatter:
         """Format a long value: its start, or its placeholder as JSON, which is later replaced by the whole value."""
         if self._everything:
             return to_json_text(placeholder)
-        start, length = _read_start(value, MAX_VALUE_LENGTH)
+        start, length = _read_long_value_start(value, MAX_VALUE_LENGTH)
         if isinstance(start, bytes):
             start = start[:MAX_VALUE_BYTES]
             return self._quote_bytes(start) + self._count_rest(length, MAX_VALUE_BYTES, "bytes")
         return self._quote_text(start) + self._count_rest(length)
 
     def _format_nested(self, value: Any) -> str:
-        return escape_json(escape_unsafe(bytes(self._bodies.encode_one(value))).decode("utf-8"))
+        return escape_json(escape_invisible_characters(bytes(self._bodies.encode_any_body(value))).decode("utf-8"))
 
     def _cut(self, text: str) -> str:
         rest = len(text) - MAX_VALUE_LENGTH
@@ -889,7 +898,7 @@ class ValueFormatter:
         return f"{text[:MAX_VALUE_LENGTH]}{self.ellipsis} ({format_count(rest)} more characters)"
 
 
-def _read_start(value: LongValue, max_length: int) -> tuple[str | bytes, int]:
+def _read_long_value_start(value: LongValue, max_length: int) -> tuple[str | bytes, int]:
     """Return the first characters (or bytes) of a long value, and its total length."""
     decode = codecs.getincrementaldecoder("utf-8")().decode
     start: str | bytes | None = None
@@ -902,8 +911,8 @@ def _read_start(value: LongValue, max_length: int) -> tuple[str | bytes, int]:
     return start or "", length
 
 
-def _order_columns(image: Mapping[str, Any], key: tuple[str, ...]) -> Iterable[str]:
+def _order_key_columns_first(image: Mapping[str, Any], key_columns: tuple[str, ...]) -> Iterable[str]:
     """Return the column names of a row image, the key columns first."""
-    if not key:
+    if not key_columns:
         return image
-    return [*(name for name in key if name in image), *(name for name in image if name not in key)]
+    return [*(name for name in key_columns if name in image), *(name for name in image if name not in key_columns)]

@@ -22,7 +22,7 @@ EXIT_SEVERITY_ORDER = (70, 7, 5, 4, 3, 6, 1, 0)
 """All exit statuses, the most severe first."""
 
 
-def select_exit_code(codes: Iterable[int]) -> int:
+def select_most_severe_exit_code(codes: Iterable[int]) -> int:
     """Return the most severe of several exit statuses."""
     present = set(codes)
     return next((code for code in EXIT_SEVERITY_ORDER if code in present), max(present, default=0))
@@ -115,19 +115,21 @@ class FindingPolicy(msgspec.Struct, frozen=True):
     ignored: Sequence[IgnoreRule] = ()
     baseline: frozenset[str] = frozenset()
 
-    def apply(self, report: Report) -> Report:
+    def adjust_and_suppress_findings(self, report: Report) -> Report:
         """Return the report with adjusted severities, and with suppressed findings only counted."""
         from binlogtool.verification.verify_report import replace_findings
 
         suppressed = Counter(
-            rule for path, f in list_located_findings(report) if (rule := self._find_suppression(path, f)) is not None
+            rule
+            for path, f in list_located_findings(report)
+            if (rule := self._find_suppressing_option(path, f)) is not None
         )
         return replace(replace_findings(report, self._filter_findings), suppressed=dict(suppressed))
 
     def _filter_findings(self, path: str, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-        return tuple(self._adjust_severity(f) for f in findings if self._find_suppression(path, f) is None)
+        return tuple(self._adjust_severity(f) for f in findings if self._find_suppressing_option(path, f) is None)
 
-    def _find_suppression(self, path: str, finding: Finding) -> str | None:
+    def _find_suppressing_option(self, path: str, finding: Finding) -> str | None:
         """Return the name of the option that suppresses a finding; None if no option does."""
         if any(i.covers(path, finding) for i in self.ignored):
             return "ignore"
@@ -135,12 +137,12 @@ class FindingPolicy(msgspec.Struct, frozen=True):
 
     def _adjust_severity(self, finding: Finding) -> Finding:
         level = self.severities.get(finding.id)
-        return finding if level is None else finding.with_severity(level)
+        return finding if level is None else finding.copy_with_severity(level)
 
 
-def check_age(report: Report, max_age: float, now: datetime) -> Report:
-    """Return the report with a finding for each log whose newest record is older than `max_age` seconds, and a note for
-    each log without times.
+def add_log_age_findings(report: Report, max_age_seconds: float, now: datetime) -> Report:
+    """Return the report with a finding for each log whose newest record is older than `max_age_seconds` seconds, and a
+    note for each log without times.
 
     The files of a set, or single files in one directory, count as one log. The times are in `details.newest_time`.
     """
@@ -160,7 +162,7 @@ def check_age(report: Report, max_age: float, now: datetime) -> Report:
         modified = max(
             (time for n in numbers if (time := _get_modification_time(files[n].path)) is not None), default=None
         )
-        found = _check_newest_time(file.details.get("newest_time"), modified, max_age, now)
+        found = _find_age_problem(file.details.get("newest_time"), modified, max_age_seconds, now)
         if found is not None and not any("unread" in files[number].details for number in numbers):
             files[newest] = replace(file, findings=(*file.findings, found))
     return replace(report, files=tuple(files))
@@ -174,25 +176,25 @@ def _get_modification_time(path: str) -> datetime | None:
         return None
 
 
-def _check_newest_time(
-    newest_time: str | None, modified: datetime | None, max_age: float, now: datetime
+def _find_age_problem(
+    newest_time: str | None, modification_time: datetime | None, max_age_seconds: float, now: datetime
 ) -> Finding | None:
     """Return the finding for a log that is too old, or whose age is not known; None if it is recent enough.
 
-    modified: the modification time of its newest file, which counts if no record has a time.
+    modification_time: the modification time of its newest file, which counts if no record has a time.
     """
-    if newest_time is None and modified is None:
+    if newest_time is None and modification_time is None:
         return make_finding("age-unknown", None, 0, "--max-age was not checked: no record has a time")
-    time = modified if newest_time is None else datetime.fromisoformat(newest_time)
+    time = modification_time if newest_time is None else datetime.fromisoformat(newest_time)
     assert time is not None
     age = (now - time).total_seconds()
-    if age <= max_age:
+    if age <= max_age_seconds:
         text = "no record has a time: --max-age was compared with the file's modification time, which a copy may change"
         return make_finding("age-unknown", None, 0, text) if newest_time is None else None
     what = "no record has a time, and the file was modified at" if newest_time is None else "the newest record is from"
     text = (
         f"{what} {time.astimezone(UTC):%Y-%m-%dT%H:%M:%S}Z, {format_duration(age)} ago; "
-        f"--max-age allows {format_duration(max_age)}"
+        f"--max-age allows {format_duration(max_age_seconds)}"
     )
     return make_finding("log-outdated", None, 0, text)
 
@@ -208,7 +210,7 @@ def compute_exit_code(report: Report, fail_on: Severity | None) -> int:
         codes.append(6)
     if fail_on is not None and any(f.severity >= fail_on and f.id not in UNCHECKED_IDS for f in report.findings):
         codes.append(1)
-    return select_exit_code(codes)
+    return select_most_severe_exit_code(codes)
 
 
 def baseline_to_json(report: Report) -> dict[str, Any]:

@@ -95,17 +95,20 @@ def format_fact(name: str, value: Any) -> str:
     return f"{escape(name).replace('_', ' ')} {shown}"
 
 
-def format_facts(values: Mapping[str, Any], message: str) -> list[str]:
+def format_facts_missing_from_message(values: Mapping[str, Any], message: str) -> list[str]:
     """Format the simple facts whose value is not in the message, and which are neither empty nor false."""
     simple = {
         name: v
         for name, v in values.items()
-        if isinstance(v, (str, int, float)) and v is not False and 0 < len(str(v)) <= 80 and not _is_internal(name, v)
+        if isinstance(v, (str, int, float))
+        and v is not False
+        and 0 < len(str(v)) <= 80
+        and not _is_internal_fact(name, v)
     }
     texts = (
         format_fact(name, v)
         for name, v in simple.items()
-        if not any(_contains_word(message, form) for form in _list_forms_of_value_in_messages(v))
+        if not any(_contains_word(message, form) for form in _list_spellings_of_value(v))
     )
     return [text for text in texts if text not in message]
 
@@ -114,14 +117,14 @@ _INTERNAL_FACTS = ("between", "irregular", "missing", "not_in_index", "packed_si
 """Facts for programs; the message has the same information."""
 
 
-def _is_internal(name: str, value: Any) -> bool:
+def _is_internal_fact(name: str, value: Any) -> bool:
     """Return True for a fact that is for programs: a code of a diagnosis, a count or length of nothing."""
     if name in ("diagnosis", "cause"):
         return re.fullmatch(r"[a-z0-9]+([-_][a-z0-9]+)+", str(value)) is not None
     return name in _INTERNAL_FACTS or (value == 0 and name in ("zeros", "cause_length", "torn_bytes"))
 
 
-def _list_forms_of_value_in_messages(value: Any) -> list[str]:
+def _list_spellings_of_value(value: Any) -> list[str]:
     """Return the ways in which a message may spell a value."""
     if isinstance(value, str) and re.fullmatch(r"([0-9a-f]{2})+", value):
         return [value, " ".join(re.findall("..", value))]
@@ -138,7 +141,7 @@ def format_finding(finding: Finding) -> str:
     """Return record, message and facts of a finding in one line."""
     message = escape(finding.message)
     record = [f"record {finding.record:,}"] if finding.record is not None else []
-    return "  ".join([*record, message, *format_facts(finding.facts, message)])
+    return "  ".join([*record, message, *format_facts_missing_from_message(finding.facts, message)])
 
 
 # --- Files of a directory that are not logs ---
@@ -193,7 +196,7 @@ def skipped_files_to_json(skipped: SkippedFiles) -> dict[str, Any]:
     return {"path": skipped.path, "files": [{"name": one.name, "kind": one.kind} for one in skipped.files]}
 
 
-def group_repeats(items: Iterable[T], key: Callable[[T], Hashable]) -> list[tuple[T, int]]:
+def group_and_count_by_key(items: Iterable[T], key: Callable[[T], Hashable]) -> list[tuple[T, int]]:
     """Return the first item of each key, in order, with the number of items that have the key."""
     firsts, counts = dict[Hashable, T](), Counter[Hashable]()
     for item in items:

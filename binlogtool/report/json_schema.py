@@ -31,7 +31,7 @@ def or_null(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-def parse_members(notation: str) -> dict[str, Any]:
+def parse_member_schemas(notation: str) -> dict[str, Any]:
     """Return the schemas of members, written as `name:type`, `name:type?` (or null) or `name:[type]` (array)."""
     schemas = dict[str, Any]()
     for name, kind in (word.split(":") for word in notation.split()):
@@ -43,9 +43,9 @@ def parse_members(notation: str) -> dict[str, Any]:
 
 
 def make_object_schema(required: str | Mapping[str, Any], optional: str = "", **more_optional: Any) -> dict[str, Any]:
-    """Return the schema of an object with these required and optional members; texts: see `parse_members`."""
-    required = parse_members(required) if isinstance(required, str) else required
-    properties = {**required, **parse_members(optional), **more_optional}
+    """Return the schema of an object with these required and optional members; texts: see `parse_member_schemas`."""
+    required = parse_member_schemas(required) if isinstance(required, str) else required
+    properties = {**required, **parse_member_schemas(optional), **more_optional}
     return {"type": "object", "properties": properties, "required": list(required)}
 
 
@@ -63,7 +63,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     "text": TEXT, "name": NAME, "count": COUNT, "bool": BOOL, "any": ANY, "object": {"type": "object"},
     "int": {"type": "integer"}, "counts": counts_schema(),
 }  # fmt: skip
-"""Type in the notation of `parse_members` -> its schema."""
+"""Type in the notation of `parse_member_schemas` -> its schema."""
 
 
 def schema_document(name: str, title: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def schema_constant(name: str) -> dict[str, Any]:
 _NUMBER_PAIR: dict[str, Any] = {"type": "array", "items": COUNT, "minItems": 2, "maxItems": 2}
 FIELD = make_object_schema(
     {
-        **parse_members("path:text start:count end:count value:any meaning:text"),
+        **parse_member_schemas("path:text start:count end:count value:any meaning:text"),
         "unit": {"enum": ["file", "decompressed"]},
         "bits": or_null(_NUMBER_PAIR),
     },
@@ -123,7 +123,7 @@ _FINDING = make_object_schema(
     {
         "id": {"type": "string", "enum": sorted(EXPLANATIONS)},
         "severity": {"enum": [s.label for s in Severity]},
-        **parse_members("offset:count? length:count record:count? message:text facts:object"),
+        **parse_member_schemas("offset:count? length:count record:count? message:text facts:object"),
     }
 )
 
@@ -131,7 +131,7 @@ _CHECKSUM = make_object_schema("algorithm:text stored:text computed:text ok:bool
 
 _FILE = make_object_schema(
     {
-        **parse_members(
+        **parse_member_schemas(
             "path:name format:text variant:text size:count records:count? record_types:counts transactions:count "
             "durable_end:count? closed:bool?"
         ),
@@ -153,12 +153,15 @@ _VERIFY = make_object_schema(
         "files": make_array_schema(_FILE),
         "sets": make_array_schema(
             make_object_schema(
-                {**parse_members("path:name format:text members:[name]"), "findings": make_array_schema(_FINDING)}
+                {
+                    **parse_member_schemas("path:name format:text members:[name]"),
+                    "findings": make_array_schema(_FINDING),
+                }
             )
         ),
         "summary": make_object_schema(
             {
-                **parse_members("files:count bytes:count records:count"),
+                **parse_member_schemas("files:count bytes:count records:count"),
                 "findings": make_object_schema({s.label: COUNT for s in sorted(Severity, reverse=True)}),
             },
             "left_out:counts",
@@ -170,9 +173,9 @@ _VERIFY = make_object_schema(
 
 _RECORD = make_object_schema(
     {
-        **parse_members("file:name offset:count size:count record:count type:text seq:int?"),
+        **parse_member_schemas("file:name offset:count size:count record:count type:text seq:int?"),
         "time": or_null({"type": "string", "format": "date-time"}),
-        **parse_members("object:name? origin:int?"),
+        **parse_member_schemas("object:name? origin:int?"),
         "txn": or_null({"type": ["string", "integer"]}),
         "checksum": or_null(_CHECKSUM),
         "body": ANY,
@@ -184,7 +187,7 @@ _RECORD = make_object_schema(
 _ANNOTATE = make_object_schema(
     {
         "schema": schema_constant("annotate"),
-        **parse_members("file:name size:count"),
+        **parse_member_schemas("file:name size:count"),
         "fields": make_array_schema(FIELD),
         "findings": make_array_schema(_FINDING),
     }
@@ -195,13 +198,13 @@ _WRITTEN = make_object_schema("path:name size_before:count sha256_before:text si
 _PLAN = make_object_schema(
     {
         "schema": schema_constant("plan"),
-        **parse_members("format:text refused:bool reasons:[text]"),
+        **parse_member_schemas("format:text refused:bool reasons:[text]"),
         "files": make_array_schema(
             make_object_schema(
                 {
-                    **parse_members("path:name size:count"),
+                    **parse_member_schemas("path:name size:count"),
                     "action": {"enum": ["none", "truncate", "zero-fill", "rewrite", "remove"]},
-                    **parse_members(
+                    **parse_member_schemas(
                         "durable_end:count? cut_bytes:count cut_valid_records:count proof:object sha256_kept:text? "
                         "sha256_cut:text?"
                     ),
@@ -227,7 +230,7 @@ _UNDO = make_object_schema(
         "schema": schema_constant("undo"),
         "undo": NAME,
         "state": {"enum": ["prepared", "applied", "undone"]},
-        **parse_members("made:text refused:bool reasons:[text]"),
+        **parse_member_schemas("made:text refused:bool reasons:[text]"),
         "files": make_array_schema(
             make_object_schema({"action": {"enum": ["none", "restore"]}, **_WRITTEN["properties"]})
         ),
@@ -240,11 +243,11 @@ _MANIFEST = make_object_schema(
         "schema": schema_constant("manifest"),
         "tool": make_object_schema("name:text version:text"),
         "status": {"enum": ["complete", "stopped"]},
-        **parse_members("to:text output:text?"),
+        **parse_member_schemas("to:text output:text?"),
         "on_damage": {"enum": ["stop", "skip", "salvage"]},
         "inputs": make_array_schema(make_object_schema("path:name format:text size:count sha256:text records:count")),
         "outputs": make_array_schema(make_object_schema("path:text rows:count size:count")),
-        **parse_members("rows:count damage_rows:count findings:[object] finding_counts:counts"),
+        **parse_member_schemas("rows:count damage_rows:count findings:[object] finding_counts:counts"),
         "checks": make_array_schema(make_object_schema("name:text detail:text")),
     },
     "details:object",
@@ -262,9 +265,9 @@ _SERIES = make_object_schema(
 
 _TRANSACTION = make_object_schema(
     {
-        **parse_members("transaction:text file:text offset:count records:count bytes:count rows:count"),
+        **parse_member_schemas("transaction:text file:text offset:count records:count bytes:count rows:count"),
         "seconds": {"type": "number", "minimum": 0},
-        **parse_members("first_time:text? last_time:text? tables:counts"),
+        **parse_member_schemas("first_time:text? last_time:text? tables:counts"),
     }
 )
 _TRANSACTIONS = make_object_schema(
@@ -278,9 +281,9 @@ _TRANSACTIONS = make_object_schema(
 _FORMAT = make_object_schema(
     {
         "schema": schema_constant("format"),
-        **parse_members("name:text title:text members:[text]"),
+        **parse_member_schemas("name:text title:text members:[text]"),
         "types": make_array_schema(make_object_schema("code:int name:text")),
-        **parse_members("schemas:[text] references:[text]"),
+        **parse_member_schemas("schemas:[text] references:[text]"),
     }
 )
 
@@ -297,7 +300,7 @@ _EXPLAIN = make_object_schema(
 _PROGRESS = make_object_schema(
     {
         "schema": schema_constant("progress"),
-        **parse_members("what:text done:count total:count? records:count"),
+        **parse_member_schemas("what:text done:count total:count? records:count"),
         "seconds": {"type": "number"},
     },
     left={"type": "number"},
@@ -307,7 +310,7 @@ _PROGRESS = make_object_schema(
 _VERBS = make_object_schema(dict.fromkeys(VERBS, COUNT))
 
 _REPLAYED_OBJECT = make_object_schema(
-    {"name": NAME, **_VERBS["properties"], **parse_members("first_seq:int? last_seq:int?")},
+    {"name": NAME, **_VERBS["properties"], **parse_member_schemas("first_seq:int? last_seq:int?")},
     keys={"type": ["integer", "null"], "description": "rows at the end; null: see `unknown`"},
     digest=or_null(TEXT),
 )
@@ -321,7 +324,7 @@ _REPLAY = make_object_schema(
         "reasons": counts_schema(),
         "objects": make_array_schema(_REPLAYED_OBJECT),
         "stops_at": or_null(make_object_schema("file:name offset:count? why:text")),
-        **parse_members("position:object digest:text?"),
+        **parse_member_schemas("position:object digest:text?"),
     },
     path=NAME,
     starts=or_null(BOOL),
@@ -354,9 +357,9 @@ _COMPARE = make_object_schema(
 
 _DIAGNOSED = make_object_schema(
     {
-        **parse_members("path:name formats:[text] files:[name] bytes:count records:count"),
+        **parse_member_schemas("path:name formats:[text] files:[name] bytes:count records:count"),
         "start": {"enum": ["yes", "no", "open", "unknown"], "description": "open: cannot be determined from this log"},
-        **parse_members("why:text well:bool live:bool state:text"),
+        **parse_member_schemas("why:text well:bool live:bool state:text"),
         "directory": or_null(make_object_schema("owner:text group:text mode:text free_bytes:count")),
         "rejected": COUNT,
         "storage_engine": make_array_schema(
@@ -371,7 +374,7 @@ _DIAGNOSED = make_object_schema(
         "findings": counts_schema(),
         "plan": or_null(_PLAN),
         "steps": make_array_schema(make_object_schema("what:text command:text?")),
-        **parse_members("read:[text]"),
+        **parse_member_schemas("read:[text]"),
     },
     "replay:text",
 )

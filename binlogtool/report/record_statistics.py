@@ -93,11 +93,11 @@ RowCountsByTable = Mapping[str | None, RowCounts]
 TallyByGroup = dict[str | None, RecordTally]
 
 
-def iter_measures(block: RecordBlock, by: str) -> Iterator[tuple[Any, RecordMeasure]]:
-    """Yield, for each record, its group (the envelope column `by`) and the figures for a tally."""
+def iter_groups_and_measures(block: RecordBlock, group_column: str) -> Iterator[tuple[Any, RecordMeasure]]:
+    """Yield, for each record, its group (the envelope column `group_column`) and the figures for a tally."""
     envelope = block.envelope
     for value, length, inner, seq, time in zip(
-        getattr(envelope, by), block.size, block.inner, envelope.seq, envelope.time, strict=True
+        getattr(envelope, group_column), block.size, block.inner, envelope.seq, envelope.time, strict=True
     ):
         yield value, (length if inner is None else inner.size, seq, time)
 
@@ -180,7 +180,7 @@ class SeriesCounter(msgspec.Struct):
         length = BUCKET_LENGTHS[self._step]
         self._has_rows = self._has_rows or row_counts is not None
         for (value, measure), rows in zip(
-            iter_measures(block, self.by), repeat({}) if row_counts is None else row_counts, strict=False
+            iter_groups_and_measures(block, self.by), repeat({}) if row_counts is None else row_counts, strict=False
         ):
             time = measure[2]
             start = None if time is None else time - time % length
@@ -358,7 +358,7 @@ class Panel(msgspec.Struct, frozen=True):
     unit_size: int
 
     @property
-    def highest(self) -> int:
+    def scale_maximum(self) -> int:
         """The value at the upper end of the scale."""
         value, unit = max((sum(bar.values()) for bar in self.bars), default=0), 1
         while self.unit_size > 1 and unit * self.unit_size <= value:
@@ -378,11 +378,17 @@ def render_chart(series: LogStats, title: str) -> bytes:
     colours = dict(zip(shown, _COLOURS, strict=False))
     has_others = len(series.groups) > len(shown)
     panels = (
-        Panel("records", _TOP + 20, _sum_bars(series, steps, colours, lambda tally: tally.records), format_count, 1),
+        Panel(
+            "records",
+            _TOP + 20,
+            _sum_bars_by_step(series, steps, colours, lambda tally: tally.records),
+            format_count,
+            1,
+        ),
         Panel(
             "bytes",
             _TOP + 20 + _PANEL + _GAP,
-            _sum_bars(series, steps, colours, lambda tally: tally.bytes),
+            _sum_bars_by_step(series, steps, colours, lambda tally: tally.bytes),
             format_size,
             1024,
         ),
@@ -410,13 +416,13 @@ def round_up_scale(value: int) -> int:
         unit *= 10
 
 
-def _sum_bars(
-    series: LogStats, steps: Sequence[int | None], colours: dict[str | None, str], value: Callable[[RecordTally], int]
+def _sum_bars_by_step(
+    series: LogStats, steps: Sequence[int | None], colours: dict[str | None, str], measure: Callable[[RecordTally], int]
 ) -> list[Bar]:
     bars: dict[int | None, Bar] = {start: {} for start in steps}
     for (start, name), tally in series.cells.items():
         shown = name if name in colours else OTHERS
-        bars[start][shown] = bars[start].get(shown, 0) + value(tally)
+        bars[start][shown] = bars[start].get(shown, 0) + measure(tally)
     return list(bars.values())
 
 
@@ -427,8 +433,8 @@ def _render_panel(panel: Panel, colours: dict[str | None, str]) -> Iterator[str]
     for part in (0, 1, 2):
         y = bottom - _PANEL * part // 2
         yield f'<line x1="{_LEFT}" x2="{right}" y1="{y}" y2="{y}" stroke="#dddddd"/>'
-        if part != 1 or panel.highest % 2 == 0:
-            yield _render_text(_LEFT - 6, y + 4, panel.format_value(panel.highest * part // 2), anchor="end")
+        if part != 1 or panel.scale_maximum % 2 == 0:
+            yield _render_text(_LEFT - 6, y + 4, panel.format_value(panel.scale_maximum * part // 2), anchor="end")
     width = (right - _LEFT) / max(len(panel.bars), 1)
     for i, bar in enumerate(panel.bars):
         x, below = _LEFT + i * width, 0
@@ -436,7 +442,7 @@ def _render_panel(panel: Panel, colours: dict[str | None, str]) -> Iterator[str]
             value = bar.get(name, 0)
             if not value:
                 continue
-            y0, y1 = (bottom - round(_PANEL * amount / panel.highest, 2) for amount in (below, below + value))
+            y0, y1 = (bottom - round(_PANEL * amount / panel.scale_maximum, 2) for amount in (below, below + value))
             below += value
             yield (
                 f'<rect x="{x:.2f}" y="{y1:.2f}" width="{max(width * 0.9, 0.5):.2f}" height="{y0 - y1:.2f}"'
@@ -491,7 +497,7 @@ class RowCounter:
         self._format = ""
         self._describe: RecordDescriber | None = None
 
-    def iter_counts(self, block: RecordBlock) -> Iterator[Mapping[str | None, RowCounts]]:
+    def count_rows_by_table(self, block: RecordBlock) -> Iterator[Mapping[str | None, RowCounts]]:
         """Yield table -> counts of changed rows for each record; pass all blocks of a log, in order."""
         if block.format != self._format or self._describe is None:
             self._format, self._describe = block.format, load_describer(block.format)
@@ -552,13 +558,13 @@ class TransactionCounter:
     def add_block(self, block: RecordBlock) -> None:
         """Count the records of a block, whose bodies are decoded."""
         envelope = block.envelope
-        for i, rows in enumerate(self._rows.iter_counts(block)):
+        for i, rows in enumerate(self._rows.count_rows_by_table(block)):
             txn = envelope.txn[i]
             if txn is None:
-                self._close()
+                self._rank_open_transaction()
                 continue
             if self._open is None or self._open.name != str(txn):
-                self._close()
+                self._rank_open_transaction()
                 self._open = TransactionTally(block.file, block.offset[i], str(txn), tables={})
             tally, time, inner = self._open, envelope.time[i], block.inner[i]
             tally.records += 1
@@ -573,7 +579,7 @@ class TransactionCounter:
                 if table is not None and (table in tally.tables or len(tally.tables) < _MAX_TABLES):
                     tally.tables[table] = tally.tables.get(table, 0) + counts.rows
 
-    def _close(self) -> None:
+    def _rank_open_transaction(self) -> None:
         if self._open is None:
             return
         for order, heap in self._heaps.items():
@@ -587,7 +593,7 @@ class TransactionCounter:
 
     def finish(self) -> TransactionStats:
         """Return the statistics of all counted transactions."""
-        self._close()
+        self._rank_open_transaction()
         return TransactionStats(
             self.count,
             {
@@ -625,7 +631,7 @@ def encode_transactions_text(stats: TransactionStats) -> bytes:
         if tallies:
             size = "bytes (unpacked)" if stats.has_unpacked else "bytes"
             heading = [_TITLES[order], size, "rows", "records", "duration", "begins", "position", "tables (rows)"]
-            rows = [heading, *map(_make_row, tallies)]
+            rows = [heading, *map(_make_transaction_row, tallies)]
             parts.append(align_columns(rows, right_columns=(1, 2, 3, 4)))
         elif order == "duration" and stats.count:
             has_times = any(one.first_time is not None for one in stats.largest["bytes"])
@@ -636,7 +642,7 @@ def encode_transactions_text(stats: TransactionStats) -> bytes:
     return b"\n".join(parts)
 
 
-def _make_row(tally: TransactionTally) -> list[str]:
+def _make_transaction_row(tally: TransactionTally) -> list[str]:
     begin = TimeFormatter()(tally.first_time)
     tables = sorted(tally.tables.items(), key=lambda item: (-item[1], item[0]))
     shown = ", ".join(f"{escape(name)} ({format_count(rows)})" for name, rows in tables[:3])

@@ -43,7 +43,7 @@ from binlogtool.annotation.compare_logs import (
     row_bytes,
 )
 from binlogtool.errors import LimitError
-from binlogtool.format_api.encode_json import JsonStyle, encode_in_pieces, pick_members
+from binlogtool.format_api.encode_json import JsonStyle, encode_document_in_pieces, pick_members
 from binlogtool.report.format_numbers_and_names import format_count, format_offset, format_quantity
 from binlogtool.report.verify_and_plan_text import findings_to_json
 from binlogtool.terminal.escape import escape
@@ -73,7 +73,9 @@ def escape_html(value: object) -> str:
 DATA_TYPE = "application/deflate"
 
 
-def render_data(start: int, data: bytes | bytearray, rows: Sequence[Sequence[Any]], marked: Sequence[Any] = ()) -> str:
+def render_section_data_script(
+    start: int, data: bytes | bytearray, rows: Sequence[Sequence[Any]], marked_ranges: Sequence[Any] = ()
+) -> str:
     """Return a compressed JSON block for the script of the page: the bytes, and rows with escaped texts.
 
     A row has its distance from the previous row and its length, because repeated numbers compress well.
@@ -82,7 +84,7 @@ def render_data(start: int, data: bytes | bytearray, rows: Sequence[Sequence[Any
     for depth, row_start, row_end, *rest in rows:
         compact.append([depth, row_start - at, row_end - row_start, *rest])
         at = row_start
-    value = [start, b64encode(data).decode("ascii"), compact, *([marked] if marked else [])]
+    value = [start, b64encode(data).decode("ascii"), compact, *([marked_ranges] if marked_ranges else [])]
     packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
     data = packer.compress(msgspec.json.encode(value)) + packer.flush()
     return f'<script type="{DATA_TYPE}">{b64encode(data).decode("ascii")}</script>'
@@ -194,7 +196,7 @@ class _OpenSection(msgspec.Struct):
             f' data-rows="{len(self.rows)}"><h2><button type="button" aria-expanded="true">'
             f'<span class="at">{self.start:08x}</span> {escape_html(title)} <small>{size}</small></button></h2>'
             f'<div class="body"></div>'
-            f"{render_data(self.start, self.data, self.rows)}</section>\n"
+            f"{render_section_data_script(self.start, self.data, self.rows)}</section>\n"
         )
 
 
@@ -239,7 +241,7 @@ class AnnotationPage(msgspec.Struct):
         self._fields += len(piece.rows)
         if self.joins and _is_plain(piece):
             check_page_size(self.file, self._bytes if self._fields <= MAX_PAGE_FIELDS else MAX_PAGE_BYTES + 1)
-            yield from self._join_piece(piece)
+            yield from self._add_piece_to_open_section(piece)
             return
         yield from self._close_section()
         title = _make_title(piece) if style is None else style.title
@@ -247,12 +249,12 @@ class AnnotationPage(msgspec.Struct):
             check_page_size(self.file, self._bytes if self._fields <= MAX_PAGE_FIELDS else MAX_PAGE_BYTES + 1)
             yield self._render_section(piece, rows, title if number == 0 else f"{title} …", number == 0, style)
 
-    def _join_piece(self, piece: AnnotatedPiece) -> Iterator[str]:
+    def _add_piece_to_open_section(self, piece: AnnotatedPiece) -> Iterator[str]:
         """Add a piece to the open section; if the section is full, yield it first."""
         start, end = piece.rows[0].start, max(row.end for row in piece.rows)
         data = bytearray(_read_bytes(piece.spaces, "", start, end))
         self._bytes += len(data)
-        part = _OpenSection(start, end, [_make_title(piece)], data, _encode_rows(piece.rows, {}))
+        part = _OpenSection(start, end, [_make_title(piece)], data, _encode_field_rows(piece.rows, {}))
         section = self._open
         if (
             section is not None
@@ -287,7 +289,7 @@ class AnnotationPage(msgspec.Struct):
         marked_ranges = [place for row in rows for place in fields.get((row.space, row.path, row.start), ())]
         if style is None and not name:
             marked_ranges += [(byte, byte + 1) for byte in _list_flipped_bytes(piece) if start <= byte < stop]
-        value = render_data(start, section_bytes, _encode_rows(rows, fields), marked_ranges)
+        value = render_section_data_script(start, section_bytes, _encode_field_rows(rows, fields), marked_ranges)
         kind = "" if style is None else f" differs {style.side}"
         anchor = "" if name or start in self._anchors else f' id="{self.anchor}{start:x}"'
         self._anchors.add(start)
@@ -376,7 +378,7 @@ def _read_bytes(spaces: Iterable[AddressSpace], name: str, start: int, stop: int
     return next((one.slice_bytes(start, stop) for one in matching_spaces), b"")
 
 
-def _encode_rows(rows: Iterable[FieldRow], fields: DifferingFields) -> list[list[Any]]:
+def _encode_field_rows(rows: Iterable[FieldRow], differing_fields: DifferingFields) -> list[list[Any]]:
     """Return [depth, start, end, name, value, meaning, flags] of each row; names are relative to the enclosing row."""
     encoded: list[list[Any]] = []
     enclosing: list[FieldRow] = []
@@ -389,7 +391,7 @@ def _encode_rows(rows: Iterable[FieldRow], fields: DifferingFields) -> list[list
         enclosing.append(row)
         bits = f"[bits {row.bits[0]}..{row.bits[1]}] " if row.bits else ""
         flags = (_LEAF_FLAG if row.leaf else 0) | (0 if row.ok else _BAD_FLAG)
-        flags |= _DIFFERS_FLAG if (row.space, row.path, row.start) in fields else 0
+        flags |= _DIFFERS_FLAG if (row.space, row.path, row.start) in differing_fields else 0
         meaning = bits + escape(row.meaning)
         encoded.append([row.depth, row.start, row.end, escape(name), format_value(row.value), meaning, flags])
     return encoded
@@ -428,7 +430,7 @@ def encode_annotation(
         findings = findings_to_json(list_findings())
         return {"schema": "binlogtool/annotate/1", "file": file, "size": size, "fields": [], "findings": findings}
 
-    return encode_in_pieces(make_document, "fields", fields_to_json(rows))
+    return encode_document_in_pieces(make_document, "fields", fields_to_json(rows))
 
 
 # --- `hexdump-annotate --diff OTHER -O json` (binlogtool/diff/1) ---
@@ -450,7 +452,7 @@ class DiffJsonWriter:
 
     def encode(self, parts: Iterable[DiffPart]) -> Iterator[bytes]:
         """Yield the whole document."""
-        return encode_in_pieces(self._make_envelope, "parts", self._iter_members(parts))
+        return encode_document_in_pieces(self._make_envelope, "parts", self._iter_members(parts))
 
     def _make_envelope(self) -> dict[str, Any]:
         a, b = self._comparison.a, self._comparison.b
@@ -555,10 +557,10 @@ class DiffText(msgspec.Struct):
         self.difference_count += 1
         left, right = part.a.piece(), part.b.piece()
         field_diffs = match_fields(left, right)
-        verdicts = sum(one.is_verdict_only for one in field_diffs)
+        verdicts = sum(one.is_checksum_verdict_only for one in field_diffs)
         differing_count = sum(not one.same for one in field_diffs) - verdicts
         moved_text = "" if part.a.unit.start == part.b.unit.start else f", in B at {format_offset(part.b.unit.start)}"
-        name, name_in_b = describe_unit(part.a, left), describe_unit(part.b, right)
+        name, name_in_b = describe_diff_unit(part.a, left), describe_diff_unit(part.b, right)
         kind = name if name == name_in_b else f"{name}, in B {name_in_b}"
         summary = f"{format_count(differing_count)} of {format_quantity(len(field_diffs), 'field')} differ"
         if verdicts:
@@ -620,7 +622,7 @@ class DiffText(msgspec.Struct):
             shown_count += 1
             piece = side.piece()
             size = format_count(side.unit.end - side.unit.start)
-            name, other = describe_unit(side, piece), "B" if sign == "-" else "A"
+            name, other = describe_diff_unit(side, piece), "B" if sign == "-" else "A"
             cut = "" if part.ends_at is None else f"; {other} ends inside it, at {format_offset(part.ends_at)}"
             yield self._paint_line(
                 sign, f"{format_offset(side.unit.start)}  {name} only in {side_name}, {size} bytes{cut}"
@@ -648,7 +650,7 @@ def _limit_lines(lines: Iterable[str], max_lines: int | None) -> Iterator[str]:
         yield line
 
 
-def describe_unit(side: DiffSide, piece: AnnotatedPiece) -> str:
+def describe_diff_unit(side: DiffSide, piece: AnnotatedPiece) -> str:
     """Return the name of a unit: its records with their types, or the name of its bytes."""
     unit = side.unit
     if unit.kind != "frame":
@@ -704,12 +706,12 @@ class DiffPage:
                 for one in join_equal_ranges(group):
                     yield self._render_line(f"= {_describe_equal(one).replace('  ', ' ')}{_describe_move(one)}")
             else:
-                yield from self._render_run(group)
+                yield from self._render_consecutive_differences(group)
 
-    def _render_run(self, group: Iterable[DiffPart]) -> Iterator[str]:
+    def _render_consecutive_differences(self, parts: Iterable[DiffPart]) -> Iterator[str]:
         """Yield the HTML of consecutive differences of one kind; of one-sided records, only the first are shown."""
         rest: list[DiffSide] = []
-        for number, part in enumerate(group):
+        for number, part in enumerate(parts):
             assert isinstance(part, UnitDiff)
             self.difference_count += 1
             sides = [side for side in (part.a, part.b) if side is not None]
@@ -741,7 +743,7 @@ class DiffPage:
                 else f"only in {name}"
             )
             style = DiffPieceStyle(
-                f"{name}: {describe_unit(side, piece)}",
+                f"{name}: {describe_diff_unit(side, piece)}",
                 summary,
                 f"side-{name.lower()}",
                 _differing_fields(field_diffs, name),
@@ -842,7 +844,7 @@ class DiffSvg(msgspec.Struct):
         assert side is not None
         side_name, size = "A" if part.b is None else "B", format_count(side.unit.end - side.unit.start)
         text = (
-            f"{format_offset(side.unit.start)}  {escape(describe_unit(side, side.piece()))} only in "
+            f"{format_offset(side.unit.start)}  {escape(describe_diff_unit(side, side.piece()))} only in "
             f"{side_name}, {size} bytes"
         )
         background = f'<rect x="{_SIGN_X - 4}" y="0" width="1228" height="20" rx="3" fill="{_COLOURS[kind]}"/>'
@@ -858,7 +860,7 @@ class DiffSvg(msgspec.Struct):
             if differing
             else "only stored bytes differ, the decoded content is the same"
         )
-        text = f"{format_offset(part.a.unit.start)}  {escape(describe_unit(part.a, left))}: {summary}"
+        text = f"{format_offset(part.a.unit.start)}  {escape(describe_diff_unit(part.a, left))}: {summary}"
         yield [draw_text(_SIGN_X, 15, "~", "b"), draw_text(_OFFSET_X, 15, text, "b")]
         for field_diff in differing:
             for sign, row, piece in (("-", field_diff.a, left), ("+", field_diff.b, right)):

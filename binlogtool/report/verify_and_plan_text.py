@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from binlogtool import formats
-from binlogtool.core.open_file import find_file_method, is_url
+from binlogtool.core.open_file import detect_file_compression, is_url
 from binlogtool.core.report_progress import READABLE_COMPRESSED_SUFFIXES, SkippedFile, strip_compressed_suffix
-from binlogtool.core.resolve_paths import find_later, find_newest
+from binlogtool.core.resolve_paths import find_newer_file, find_newest_files
 from binlogtool.errors import join_names
 from binlogtool.exit_status_texts import STATUSES
 from binlogtool.findings import (
@@ -24,7 +24,7 @@ from binlogtool.findings import (
     Severity,
     finding_to_value,
 )
-from binlogtool.format_api.encode_json import encode_in_pieces, pick_members
+from binlogtool.format_api.encode_json import encode_document_in_pieces, pick_members
 from binlogtool.format_api.format import TRUNCATION_USELESS
 from binlogtool.repair.plan_types import (
     CUTTABLE,
@@ -84,10 +84,12 @@ class GivenReadOptions(msgspec.Struct, frozen=True):
         """Return the options with one more; unchanged if its value is None."""
         return self if value is None else GivenReadOptions((*self.options, (option, guard_leading_dash(value))))
 
-    def make_command(self, name: str, *words: str, path: str | None = None) -> str:
+    def format_command_with_options(self, command_name: str, *words: str, path: str | None = None) -> str:
         """Return a command line for a POSIX shell that reads the log with the same options as this run."""
-        kept = [text for pair in self.options if pair[0] not in _UNSUPPORTED_OPTIONS.get(name, ()) for text in pair]
-        return format_command(name, *kept, *words, *(() if path is None else (guard_leading_dash(path),)))
+        kept = [
+            text for pair in self.options if pair[0] not in _UNSUPPORTED_OPTIONS.get(command_name, ()) for text in pair
+        ]
+        return format_command(command_name, *kept, *words, *(() if path is None else (guard_leading_dash(path),)))
 
 
 def guard_leading_dash(path: str) -> str:
@@ -127,22 +129,24 @@ def suggest_after_verify(report: Report, read_options: GivenReadOptions = NO_REA
             return _suggest_for_set(set_report, errors, report.files, read_options)
     for file in files:
         if file.is_encrypted:
-            return read_options.make_command("verify", *KEY_OPTION, path=file.path)
+            return read_options.format_command_with_options("verify", *KEY_OPTION, path=file.path)
         if beyond := next((f for f in file.findings if f.id in BEYOND_LIMITS), None):
-            return read_options.make_command("verify", *LIMIT_OPTIONS[beyond.id].split(), path=file.path)
+            return read_options.format_command_with_options("verify", *LIMIT_OPTIONS[beyond.id].split(), path=file.path)
     for file in files:
         tail = next((one for one in file.findings if one.id in ("torn-tail", "garbage-tail")), None)
         is_repairable = not is_url(file.path) and not file.path.endswith(READABLE_COMPRESSED_SUFFIXES)
-        if is_repairable and tail is not None and _is_appended_to(file, report.sets):
+        if is_repairable and tail is not None and _is_file_server_appends_to(file, report.sets):
             if not file.records:  # truncation would keep no record, and is refused
                 return _make_hexdump_command(file.path, file.size, tail.offset or 0, read_options)
-            return read_options.make_command("truncate-to-durable", path=_find_log_path(file, report.sets))
+            return read_options.format_command_with_options(
+                "truncate-to-durable", path=_find_log_path(file, report.sets)
+            )
     return None
 
 
 def _make_hexdump_command(path: str, size: int, offset: int, read_options: GivenReadOptions) -> str:
     """Return the command that shows an offset; for an offset past the end, the last byte."""
-    return read_options.make_command("hexdump-annotate", "--at", hex(min(offset, size - 1)), path=path)
+    return read_options.format_command_with_options("hexdump-annotate", "--at", hex(min(offset, size - 1)), path=path)
 
 
 def _collect_set_findings(set_report: SetReport, files: Iterable[FileReport]) -> Iterator[Finding]:
@@ -163,14 +167,14 @@ def _suggest_for_set(
     has_compressed = any(
         one.path.endswith(READABLE_COMPRESSED_SUFFIXES) and _find_set(one, (set_report,)) is not None for one in files
     )
-    can_fix = not has_compressed and _can_fix_list(errors)
+    can_fix = not has_compressed and _can_correct_file_list(errors)
     if can_fix and formats.load_format(set_report.format).repair.fix_files is not None:
-        return read_options.make_command("truncate-to-durable", "--fix-meta", path=set_report.path)
-    command = "diagnose" if any(map(needs_files, errors)) else "replay-dry-run"
-    return read_options.make_command(command, path=set_report.path)
+        return read_options.format_command_with_options("truncate-to-durable", "--fix-meta", path=set_report.path)
+    command = "diagnose" if any(map(needs_files_copied_or_renamed, errors)) else "replay-dry-run"
+    return read_options.format_command_with_options(command, path=set_report.path)
 
 
-def needs_files(finding: Finding) -> bool:
+def needs_files_copied_or_renamed(finding: Finding) -> bool:
     """Return True if files must be copied or renamed: one is missing or is a link, or two are exchanged."""
     is_missing = finding.id == "missing-member" and isinstance(finding.facts.get("missing"), str)
     return is_missing or any(finding.facts.get(name) for name in ("between", "exchanged_with", "irregular"))
@@ -178,21 +182,21 @@ def needs_files(finding: Finding) -> bool:
 
 def _is_about_names(finding: Finding) -> bool:
     """Return True if a finding about a file is about its name or the list of files, not about its bytes."""
-    return "not_in_index" in finding.facts or needs_files(finding)
+    return "not_in_index" in finding.facts or needs_files_copied_or_renamed(finding)
 
 
-def _can_fix_list(errors: Iterable[Finding]) -> bool:
+def _can_correct_file_list(errors: Iterable[Finding]) -> bool:
     """Return True if a list of files can be corrected; the line of a missing file between others is never removed."""
     list_errors = [found for found in errors if found.id in _LIST_IDS]
-    return bool(list_errors) and not any(map(needs_files, list_errors))
+    return bool(list_errors) and not any(map(needs_files_copied_or_renamed, list_errors))
 
 
-def _is_appended_to(file: FileReport, sets: Sequence[SetReport]) -> bool:
+def _is_file_server_appends_to(file: FileReport, sets: Sequence[SetReport]) -> bool:
     """Return True if the server would append to this file."""
     set_report = _find_set(file, sets)
     return (
         set_report is None
-        or find_later(os.path.relpath(file.path, set_report.path), find_newest(set_report.members)) is None
+        or find_newer_file(os.path.relpath(file.path, set_report.path), find_newest_files(set_report.members)) is None
     )
 
 
@@ -217,32 +221,32 @@ def suggest_after_replay(replay: ReplayResult, read_options: GivenReadOptions = 
     if replay.is_clean:
         return
     if replay.is_encrypted:
-        yield read_options.make_command("replay-dry-run", *KEY_OPTION, path=replay.path)
+        yield read_options.format_command_with_options("replay-dry-run", *KEY_OPTION, path=replay.path)
         return
     if (
         replay.stop is not None
         and replay.stop.offset is not None
-        and (size := _get_size(replay.stop.file, replay.stop.offset))
+        and (size := _file_size_or_past_offset(replay.stop.file, replay.stop.offset))
     ):
         yield _make_hexdump_command(replay.stop.file, size, replay.stop.offset, read_options)
-    if is_url(replay.path) or replay.policy != "server" or find_file_method(replay.path) is not None:
+    if is_url(replay.path) or replay.policy != "server" or detect_file_compression(replay.path) is not None:
         return
     errors = [found for _, found in replay.findings if found.severity is Severity.ERROR]
     ids = {found.id for found in errors}
     is_unrepairable = "gap-in-sequence" in ids or any(
         found.facts.get(TRUNCATION_USELESS) for _, found in replay.findings
     )
-    if any(map(needs_files, errors)):
-        yield read_options.make_command("diagnose", path=replay.path)
-    elif _can_fix_list(errors) and formats.load_format(replay.format).repair.fix_files is not None:
-        yield read_options.make_command("truncate-to-durable", "--fix-meta", path=replay.path)
+    if any(map(needs_files_copied_or_renamed, errors)):
+        yield read_options.format_command_with_options("diagnose", path=replay.path)
+    elif _can_correct_file_list(errors) and formats.load_format(replay.format).repair.fix_files is not None:
+        yield read_options.format_command_with_options("truncate-to-durable", "--fix-meta", path=replay.path)
     elif not is_unrepairable and any(_can_truncate(found.id, found.offset) for _, found in replay.findings):
-        yield read_options.make_command("truncate-to-durable", path=replay.path)
+        yield read_options.format_command_with_options("truncate-to-durable", path=replay.path)
 
 
-def _get_size(path: str, offset: int) -> int:
+def _file_size_or_past_offset(path: str, offset: int) -> int:
     """Return the size of a file; if it is not local or compressed, a size that includes the offset."""
-    is_plain = os.path.isfile(path) and find_file_method(path) is None
+    is_plain = os.path.isfile(path) and detect_file_compression(path) is None
     return os.path.getsize(path) if is_plain else offset + 1
 
 
@@ -274,8 +278,12 @@ def suggest_after_plan(
     if not plan.changes or plan.policy.copy:
         return None
     if plan_path is not None:
-        return read_options.make_command("truncate-to-durable", "--apply-plan", guard_leading_dash(plan_path))
-    return read_options.make_command("truncate-to-durable", "--apply", *_list_policy_options(plan.policy), path=target)
+        return read_options.format_command_with_options(
+            "truncate-to-durable", "--apply-plan", guard_leading_dash(plan_path)
+        )
+    return read_options.format_command_with_options(
+        "truncate-to-durable", "--apply", *_list_policy_options(plan.policy), path=target
+    )
 
 
 _POLICY_FLAGS = ("allow_discard_valid", "allow_empty_result", "fix_meta", "write_close_marker", "transactions")
@@ -292,22 +300,24 @@ def _suggest_after_refusal(plan: RepairPlan, target: str, read_options: GivenRea
     """Return an alternative to the refused command."""
     reasons = " ".join(plan.reasons)
     if plan.has_encrypted_file:
-        return read_options.make_command("truncate-to-durable", *KEY_OPTION, path=target)
-    if (file := _find_correctable(plan)) is not None:
-        return read_options.make_command(
+        return read_options.format_command_with_options("truncate-to-durable", *KEY_OPTION, path=target)
+    if (file := _find_bit_correctable_file(plan)) is not None:
+        return read_options.format_command_with_options(
             "truncate-to-durable", "--to-file", _find_free_name(file), "--keep-after-damage", path=file
         )
     if UNFINISHED_ADVICE in reasons:
-        return read_options.make_command("truncate-to-durable", "--apply", path=target)
+        return read_options.format_command_with_options("truncate-to-durable", "--apply", path=target)
     if "changed-while-read" in reasons:
-        return read_options.make_command("verify", "--live", path=target)
+        return read_options.format_command_with_options("verify", "--live", path=target)
     if WHOLE_LOG_ADVICE in reasons and not os.path.isdir(target):
-        return read_options.make_command("truncate-to-durable", path=os.path.dirname(target) or os.curdir)
+        return read_options.format_command_with_options(
+            "truncate-to-durable", path=os.path.dirname(target) or os.curdir
+        )
     if LIST_FIX_OPTION in reasons and not plan.policy.fix_meta:
-        return read_options.make_command("truncate-to-durable", "--fix-meta", path=target)
+        return read_options.format_command_with_options("truncate-to-durable", "--fix-meta", path=target)
     if plan.policy.salvage and formats.load_format(plan.format).output.start_script is not None:
         name = f"{os.path.basename(os.path.abspath(target))}.sql"
-        return read_options.make_command(
+        return read_options.format_command_with_options(
             "convert", "--to", "sql", "--on-damage", "skip", "-o", guard_leading_dash(name), path=target
         )
     if plan.blocking_file is None:
@@ -315,7 +325,7 @@ def _suggest_after_refusal(plan: RepairPlan, target: str, read_options: GivenRea
     return _suggest_for_file(plan, plan.blocking_file, target, read_options)
 
 
-def _find_correctable(plan: RepairPlan) -> str | None:
+def _find_bit_correctable_file(plan: RepairPlan) -> str | None:
     """Return the first file for which the plan can write a copy with corrected bits."""
     texts = [text for text in (*plan.reasons, *plan.notes) if FLIPPED_BIT_ADVICE in text and not plan.policy.salvage]
     return next((one.path for one in plan.files for text in texts if text.startswith(f"{one.path}: ")), None)
@@ -323,7 +333,7 @@ def _find_correctable(plan: RepairPlan) -> str | None:
 
 def _make_force_command(target: str, read_options: GivenReadOptions) -> str:
     """Return the command that predicts a start with the server's force option."""
-    return read_options.make_command("replay-dry-run", "--policy", "force", path=target)
+    return read_options.format_command_with_options("replay-dry-run", "--policy", "force", path=target)
 
 
 def _suggest_for_file(plan: RepairPlan, file: FilePlan, target: str, read_options: GivenReadOptions) -> str:
@@ -332,14 +342,14 @@ def _suggest_for_file(plan: RepairPlan, file: FilePlan, target: str, read_option
         return _make_hexdump_command(file.path, file.size, file.durable_end or 0, read_options)
     if plan.salvaged_copy is not None:
         correct_bits = ["--correct-bits"] if plan.salvaged_copy.corrects_bits else []
-        return read_options.make_command(
+        return read_options.format_command_with_options(
             "truncate-to-durable", "--to-file", _find_free_name(file.path), "--keep-after-damage", *correct_bits,
             path=file.path,
         )  # fmt: skip
-    never_salvaged = formats.load_format(plan.format).repair.find_salvage_obstacle() is not None
+    never_salvaged = formats.load_format(plan.format).repair.explain_salvage_obstacle() is not None
     if file.action == "none" or "would not be clean" in plan.reasons[0] or never_salvaged:
         return _make_force_command(target, read_options)
-    return read_options.make_command("dump", "-O", "jsonl", "--on-damage", "skip", path=file.path)
+    return read_options.format_command_with_options("dump", "-O", "jsonl", "--on-damage", "skip", path=file.path)
 
 
 def _find_free_name(path: str) -> str:
@@ -380,7 +390,7 @@ def paint_plain(text: str, _style: str) -> str:
     return text
 
 
-def describe_state(file: FileReport) -> str:
+def find_file_state_word(file: FileReport) -> str:
     """Return the state of a file, a word of STATE_ORDER: ENCRYPTED if its content was not checked, PARTIAL if a limit
     ended the work, torn for an unfinished end.
     """
@@ -417,7 +427,7 @@ def _is_no_damage(finding: Finding) -> bool:
 
 def shorten_member_path(path: str, sets: Sequence[SetReport], named_paths: Sequence[str] = ()) -> str:
     """Return the path, relative to the log set if there is only one, and it is not below a directory that was named."""
-    if len(sets) != 1 or path == sets[0].path or not _is_named(sets[0], named_paths):
+    if len(sets) != 1 or path == sets[0].path or not _is_set_named_by_user(sets[0], named_paths):
         return escape(path)
     from pathlib import PurePath
 
@@ -425,7 +435,7 @@ def shorten_member_path(path: str, sets: Sequence[SetReport], named_paths: Seque
     return escape(str(pure.relative_to(sets[0].path)) if pure.is_relative_to(sets[0].path) else path)
 
 
-def _is_named(set_report: SetReport, named_paths: Sequence[str]) -> bool:
+def _is_set_named_by_user(set_report: SetReport, named_paths: Sequence[str]) -> bool:
     """Return True if the user named the directory of a set or its files; also if nothing is known of that."""
     directories = {os.path.normpath(path) for path in named_paths}
     directories |= {os.path.normpath(os.path.dirname(path) or os.curdir) for path in named_paths}
@@ -451,14 +461,14 @@ def render_verify_text(
         read_options: For the suggested command, see `GivenReadOptions`.
     """
     if min_severity is not None:
-        report = _select_findings(report, min_severity)
+        report = _drop_findings_below_severity(report, min_severity)
     only_findings = min_severity is not None
     shown = [shorten_member_path(f.path, report.sets, named_paths) for f in report.files]
     widths = [
         max((len(c) for c in column), default=0) for column in zip(*map(_format_sizes, report.files), strict=True)
     ]
     width = max(map(len, shown), default=0)
-    state_width = max((len(describe_state(file)) for file in report.files), default=0)
+    state_width = max((len(find_file_state_word(file)) for file in report.files), default=0)
     for name, file in zip(shown, report.files, strict=True):
         if only_findings and not file.findings and "incomplete" not in file.details:
             continue
@@ -492,7 +502,7 @@ def render_verify_text(
         yield f"exit {exit_code}"
 
 
-def _select_findings(report: Report, min_severity: Severity) -> Report:
+def _drop_findings_below_severity(report: Report, min_severity: Severity) -> Report:
     """Return the report without the findings below a severity."""
 
     def select(_path: str, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
@@ -508,7 +518,7 @@ def _format_sizes(file: FileReport) -> tuple[str, str]:
 
 
 def _format_file_line(name: str, state_width: int, file: FileReport, widths: Sequence[int], paint: Paint) -> str:
-    word = describe_state(file)
+    word = find_file_state_word(file)
     cells = [cell.rjust(width) for cell, width in zip(_format_sizes(file), widths, strict=True)]
     span = "" if file.first_seq is None or file.last_seq is None else f"seq {file.first_seq:,}..{file.last_seq:,}"
     parts = [name, paint(word.ljust(state_width), STATE_STYLES[word]), *cells, span, escape(file.variant)]
@@ -527,7 +537,7 @@ def _format_unread_bytes_line(file: FileReport) -> Iterator[str]:
 def render_findings(findings: Sequence[Finding], paint: Paint = paint_plain) -> Iterator[str]:
     """Yield one indented line per finding, at most `MAX_SHOWN_PER_ID` of a kind."""
     seen: dict[str, int] = {}
-    findings, following_count = _fold_after_cut(findings)
+    findings, following_count = _hide_findings_after_compression_error(findings)
     for finding in findings:
         seen[finding.id] = seen.get(finding.id, 0) + 1
         if seen[finding.id] <= MAX_SHOWN_PER_ID:
@@ -540,7 +550,7 @@ def render_findings(findings: Sequence[Finding], paint: Paint = paint_plain) -> 
         yield f"  … {format_quantity(following_count, 'more finding')} in the unpacked bytes (all of them: -O json)"
 
 
-def _fold_after_cut(findings: Sequence[Finding]) -> tuple[Sequence[Finding], int]:
+def _hide_findings_after_compression_error(findings: Sequence[Finding]) -> tuple[Sequence[Finding], int]:
     """Return the findings to show of a file, and the number of those left out.
 
     Of a compressed file that is damaged, the unpacked bytes are not those of the log: what is wrong in them follows.
@@ -693,7 +703,7 @@ def _format_value(value: object) -> str:
     return str(value)
 
 
-def render_applied_text(applied: RepairResult) -> Iterator[str]:
+def render_repair_result_text(applied: RepairResult) -> Iterator[str]:
     """Yield the lines about the files that were written."""
     yield from (f"note   {escape(note)}" for note in applied.notes)
     yield from (line for file in applied.files for line in _render_written_file("wrote", file))
@@ -786,7 +796,7 @@ def skipped_files_from_json(value: Mapping[str, Any]) -> SkippedFiles:
 def encode_verify_report(report: Report, version: str) -> Iterator[bytes]:
     """Yield `verify -O json` in pieces, one per file: all files as plain values would take many times the memory."""
     document = _make_verify_document(report, version)
-    return encode_in_pieces(lambda: document, "files", map(file_report_to_json, report.files))
+    return encode_document_in_pieces(lambda: document, "files", map(file_report_to_json, report.files))
 
 
 def _make_verify_document(report: Report, version: str) -> dict[str, Any]:
@@ -847,9 +857,9 @@ def plan_to_json(plan: RepairPlan, applied: RepairResult | None = None) -> dict[
     """
     not_logs = {"not_logs": [skipped_files_to_json(one) for one in plan.skipped]} if plan.skipped else {}
     if applied is None:
-        return plan.as_value() | not_logs
+        return plan.to_json_value() | not_logs
     written = [dict(one._asdict()) for one in applied.files]
-    value = {**plan.as_value(), **not_logs, "applied": True, "undo": applied.undo, "written": written}
+    value = {**plan.to_json_value(), **not_logs, "applied": True, "undo": applied.undo, "written": written}
     return value | ({"notes": [*plan.notes, *applied.notes]} if applied.notes else {})
 
 

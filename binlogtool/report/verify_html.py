@@ -20,7 +20,7 @@ from binlogtool._version import __version__
 from binlogtool.annotation.annotate_file import annotate_log
 from binlogtool.core.open_log import LogReader, open_log
 from binlogtool.core.record_and_selection_types import ReadOptions, RecordBlock, Selection
-from binlogtool.core.scan import DamagedRange, Scan
+from binlogtool.core.scan_file import DamagedRange, Scan
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Finding, Severity
 from binlogtool.report.format_numbers_and_names import (
@@ -33,7 +33,7 @@ from binlogtool.report.format_numbers_and_names import (
 )
 from binlogtool.report.record_statistics import LogStats, SeriesCounter, format_step, render_chart
 from binlogtool.report.render_annotated_bytes import TOOLS, AnnotationPage, escape_html, html_head, render_end
-from binlogtool.report.verify_and_plan_text import STATE_STYLES, describe_state, format_byte_account
+from binlogtool.report.verify_and_plan_text import STATE_STYLES, find_file_state_word, format_byte_account
 from binlogtool.schema import backends
 from binlogtool.verification.verify_logs import DEPTHS
 
@@ -195,7 +195,7 @@ def _render_summary(report: Report) -> Iterator[str]:
     listed = [
         (number, file)
         for number, file in _sort_by_severity(report.files)
-        if describe_state(file) not in ("ok", "unchanged")
+        if find_file_state_word(file) not in ("ok", "unchanged")
     ]
     if listed:
         yield '<ul class="found-list">'
@@ -210,7 +210,7 @@ def _render_summary(report: Report) -> Iterator[str]:
 
 
 def _render_state(file: FileReport) -> str:
-    state = describe_state(file)
+    state = find_file_state_word(file)
     kind = {"good": "", "error": " error"}.get(STATE_STYLES[state], " warning")
     return f'<span class="state{kind}">{escape_html(state)}</span>'
 
@@ -226,7 +226,7 @@ def _render_file(
     )
     anchors = [(piece.start, piece.end, f"p{number}-{piece.start:x}") for piece in spots]
     if file.size:
-        yield from _render_strip(file)
+        yield from _render_durable_strip(file)
         yield from _render_byte_account(file, byte_map, anchors)
     yield from _render_findings(file.findings, file.path, anchors)
     if spots:
@@ -239,7 +239,7 @@ def _render_file(
     yield "</article>\n"
 
 
-def _render_strip(file: FileReport) -> Iterator[str]:
+def _render_durable_strip(file: FileReport) -> Iterator[str]:
     """Render a strip for the whole file that shows the durable part and the positions of the findings."""
     durable = file.durable_end
     yield '<h3>Where</h3><svg class="strip" viewBox="0 0 1000 26" preserveAspectRatio="none" role="img">'
@@ -386,7 +386,9 @@ def build_verify_page(report: Report, limits: Limits, backend: str, hints: Hints
     spots = {file.path: _annotate_damage(file, read_options) for file in damaged[:_MAX_FILES]}
     maps = {file.path: mapped for file in files if file.size and (mapped := _map_bytes(file, read_options))}
     return "".join(
-        _render_page(report, __version__, PageIllustrations(spots, _chart_records(files, read_options), maps))
+        _render_page(
+            report, __version__, PageIllustrations(spots, _render_records_over_time(files, read_options), maps)
+        )
     ).encode("utf-8", "backslashreplace")
 
 
@@ -423,7 +425,7 @@ def _annotate_damage(file: FileReport, read_options: dict[str, Any]) -> Sequence
     return spots
 
 
-def _chart_records(files: Sequence[FileReport], read_options: dict[str, Any]) -> str:
+def _render_records_over_time(files: Sequence[FileReport], read_options: dict[str, Any]) -> str:
     series = SeriesCounter("type")
     for file in files:
         with (
@@ -445,7 +447,7 @@ MAX_ROWS = 1000
 """Maximum number of rows in a table; further rows are only counted."""
 
 
-def render_chart_page(series: LogStats, title: str) -> bytes:
+def render_stats_page(series: LogStats, title: str) -> bytes:
     """Render the statistics and their chart as one HTML document."""
     groups = [(name, tally.records, tally.bytes) for name, tally in series.groups.items()]
     steps = [(format_step(start), tally.records, tally.bytes) for start, tally in series.sum_steps().items()]
@@ -457,14 +459,14 @@ def render_chart_page(series: LogStats, title: str) -> bytes:
             f'<main><article class="file"><div '
             f'class="chart">{render_chart(series, title).decode("utf-8")}</div></article>\n'
         ),
-        *_render_table(series.by, groups),
-        *_render_table(f"time ({series.bucket})", steps),
+        *_render_totals_table(series.by, groups),
+        *_render_totals_table(f"time ({series.bucket})", steps),
         f"</main>\n{render_end()}",
     )
     return "".join(page).encode("utf-8", "backslashreplace")
 
 
-def _render_table(heading: str, rows: list[tuple[str | None, int, int]]) -> Iterator[str]:
+def _render_totals_table(heading: str, rows: list[tuple[str | None, int, int]]) -> Iterator[str]:
     yield f'<article class="file"><table><tr><th>{escape_html(heading)}</th><th>records</th><th>bytes</th></tr>\n'
     for name, records, size in rows[:MAX_ROWS]:
         shown = escape_html("-" if name is None else name)

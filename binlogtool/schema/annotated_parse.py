@@ -41,7 +41,7 @@ from binlogtool.schema.annotated_parse_state import (
 )
 from binlogtool.schema.annotation_types import AddressSpace, FieldRow
 
-__all__ = ["ROW_BYTES", "AddressSpace", "TraceError", "TraceResult", "fill_unmapped", "trace_record"]
+__all__ = ["ROW_BYTES", "AddressSpace", "TraceError", "TraceResult", "add_unmapped_rows", "parse_to_field_rows"]
 
 
 # --- Schemas whose fields add rows ---
@@ -91,13 +91,13 @@ construct.Tunnel,
 @lru_cache(maxsize=256)
 def make_traced_copy(schema: Construct) -> Construct:
     """Return the traced copy of a schema, which is made once. Parts without fields are shared with the original."""
-    return _copy_part(schema, {})
+    return _copy_traced_part_once(schema, {})
 
 
-def _copy_part(subcon: Construct, memo: TracedCopies) -> Construct:
+def _copy_traced_part_once(subcon: Construct, memo: TracedCopies) -> Construct:
     entry = memo.get(id(subcon))
     if entry is None:
-        copied = _make_copy(subcon, memo)
+        copied = _make_traced_part(subcon, memo)
         if copied is not subcon and type(copied) not in _PREDICTABLE_CLASSES:
             copied = LearningStopper(copied)
             copied.ends = getattr(subcon, "looks_for_end", False)
@@ -105,20 +105,20 @@ def _copy_part(subcon: Construct, memo: TracedCopies) -> Construct:
     return entry[1]
 
 
-def _make_copy(subcon: Construct, memo: TracedCopies) -> Construct:
+def _make_traced_part(subcon: Construct, memo: TracedCopies) -> Construct:
     if hasattr(type(subcon), "trace_rows"):
         return annotated_parse_nodes.TracedParts(subcon)
     special = next((make for kind, make in _SPECIAL_COPIES if isinstance(subcon, kind)), None)
     if special is not None:
         return special(subcon, memo)
-    return _copy_generic(subcon, memo)
+    return _copy_part_generically(subcon, memo)
 
 
-def _copy_generic(subcon: Construct, memo: TracedCopies) -> Construct:
+def _copy_part_generically(subcon: Construct, memo: TracedCopies) -> Construct:
     """Return the part itself if nothing in it is traced, else a copy with traced parts."""
     replaced = _TRACED_CLASSES.get(type(subcon))
     old = {name: value for name, value in vars(subcon).items() if name != "_subcons"}
-    new = {name: _copy_attribute(value, memo) for name, value in old.items()}
+    new = {name: _copy_parts_in_attribute(value, memo) for name, value in old.items()}
     if replaced is None and all(new[name] is old[name] for name in old):
         return subcon
     extra: dict[str, Any] = {}
@@ -149,21 +149,21 @@ def _make_instance(kind: type, attributes: dict[str, Any]) -> Any:
     return instance
 
 
-def _copy_attribute(value: Any, memo: TracedCopies) -> Any:
+def _copy_parts_in_attribute(value: Any, memo: TracedCopies) -> Any:
     if isinstance(value, Construct):
-        return _copy_part(value, memo)
+        return _copy_traced_part_once(value, memo)
     if isinstance(value, list | tuple) and any(isinstance(item, Construct) for item in value):
-        copied = [_copy_attribute(item, memo) for item in value]
+        copied = [_copy_parts_in_attribute(item, memo) for item in value]
         return value if all(a is b for a, b in zip(copied, value, strict=True)) else type(value)(copied)
     if isinstance(value, dict) and any(isinstance(item, Construct) for item in value.values()):
-        cases = {key: _copy_attribute(item, memo) for key, item in value.items()}
+        cases = {key: _copy_parts_in_attribute(item, memo) for key, item in value.items()}
         return value if all(cases[key] is value[key] for key in value) else cases
     return value
 
 
 def _copy_renamed(subcon: Renamed, memo: TracedCopies) -> Construct:
     inner = _unwrap_renamed(subcon)
-    copied = _copy_part(inner, memo)
+    copied = _copy_traced_part_once(inner, memo)
     if subcon.name is None:  # a marker inside another part
         return subcon if copied is inner else copied
     attributes = {**vars(subcon), "subcon": copied, "read": _make_parser(copied)}
@@ -182,18 +182,22 @@ def _copy_renamed(subcon: Renamed, memo: TracedCopies) -> Construct:
         or type(inner) in (construct.FlagsEnum, schema_fields.Magic)
         or _is_untraced_branch(inner, copied)
     ):
-        return _make_instance(annotated_parse_nodes.TracedLeaf, {**attributes, "local": _is_local(inner)})
+        return _make_instance(
+            annotated_parse_nodes.TracedLeaf, {**attributes, "local": _is_reading_own_bytes_only(inner)}
+        )
     if isinstance(inner, construct.Padded | construct.Aligned):
         attributes["filler"] = "padding"
     return _make_instance(annotated_parse_nodes.TracedNode, attributes)
 
 
-def _is_local(subcon: Construct) -> bool:
+def _is_reading_own_bytes_only(subcon: Construct) -> bool:
     """Return True if the part reads only its own bytes."""
     if type(subcon) in (construct.Enum, construct.FlagsEnum, schema_fields.Magic):
-        return _is_local(subcon.subcon)
+        return _is_reading_own_bytes_only(subcon.subcon)
     if type(subcon) is construct.IfThenElse:
-        return _is_local(_unwrap_renamed(subcon.thensubcon)) and _is_local(_unwrap_renamed(subcon.elsesubcon))
+        return _is_reading_own_bytes_only(_unwrap_renamed(subcon.thensubcon)) and _is_reading_own_bytes_only(
+            _unwrap_renamed(subcon.elsesubcon)
+        )
     return subcon is construct.Pass or type(subcon) in (construct.FormatField, construct.Bytes, construct.Computed)
 
 
@@ -265,12 +269,12 @@ def _get_byte_order(member: Construct) -> str:
 
 def _copy_member(member: Construct, focus: Any, labels: dict[str, int], memo: TracedCopies) -> Construct:
     if member.name is not None and member.name == focus:
-        return _make_unnamed(_copy_part(_unwrap_renamed(member), memo), "value", member.name)
+        return _make_unnamed(_copy_traced_part_once(_unwrap_renamed(member), memo), "value", member.name)
     if member.name is not None or isinstance(member, _BYTELESS_CLASSES):
-        return _copy_part(member, memo)
+        return _copy_traced_part_once(member, memo)
     label = _choose_label(member)
     labels[label] = count = labels.get(label, 0) + 1
-    return _make_unnamed(_copy_part(member, memo), label if count == 1 else f"{label}{count}")
+    return _make_unnamed(_copy_traced_part_once(member, memo), label if count == 1 else f"{label}{count}")
 
 
 def _choose_label(member: Construct) -> str:
@@ -290,13 +294,13 @@ def _copy_prefixed(subcon: construct.Prefixed, memo: TracedCopies) -> Construct:
     length = _make_instance(
         annotated_parse_nodes.TracedLeaf, {**vars(Renamed(subcon.lengthfield, newname="length")), "read": read}
     )
-    content = _make_unnamed(_copy_part(subcon.subcon, memo), "value")
+    content = _make_unnamed(_copy_traced_part_once(subcon.subcon, memo), "value")
     return _make_instance(type(subcon), {**vars(subcon), "lengthfield": length, "subcon": content})
 
 
 def _copy_untraceable(subcon: Construct, memo: TracedCopies) -> Construct:
     if type(subcon) is construct.Transformed and subcon.decodefunc is bytes2bits and subcon.decodeamount is not None:
-        bits = annotated_parse_nodes.TracedBits(_copy_part(subcon.subcon, memo))
+        bits = annotated_parse_nodes.TracedBits(_copy_traced_part_once(subcon.subcon, memo))
         bits.size, bits.decode = subcon.decodeamount, subcon.decodefunc
         return bits
     return annotated_parse_nodes.UntracedField(subcon)
@@ -310,7 +314,7 @@ class _TracedLazyBound(construct.LazyBound):  # type: ignore[misc]
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         if self.target is None:
-            self.target = _copy_part(self.subconfunc(), self.memo)
+            self.target = _copy_traced_part_once(self.subconfunc(), self.memo)
         if path.__class__ is not Trace:
             return self.target._parsereport(stream, context, path)
         path.depth += 1
@@ -360,7 +364,7 @@ class TraceResult(msgspec.Struct, frozen=True):
         return self.errors[0] if self.errors else None
 
 
-def trace_record(
+def parse_to_field_rows(
     schema: Construct,
     data: bytes,
     base: int,
@@ -389,7 +393,7 @@ def trace_record(
             state.add_failed_row(error, root or "value", 0, stream.tell())
         state.record_error_and_continue(error, stream.tell())
         error.__traceback__ = None  # the traceback refers to the frames of all callers and their variables
-    _finish_rows(state, stream.tell(), root)
+    _restore_rows_of_abandoned_element(state, stream.tell(), root)
     return TraceResult(state.rows, state.errors, state.spaces, base + stream.tell())
 
 
@@ -407,7 +411,7 @@ def _parse_traced(schema: Construct, stream: io.BytesIO, state: Trace, root: str
         context.clear()  # the state refers to itself
 
 
-def _finish_rows(state: Trace, end: int, root: str) -> None:
+def _restore_rows_of_abandoned_element(state: Trace, end: int, root: str) -> None:
     """Restore the rows of the element that was abandoned where the parse ended.
 
     For a schema without names, add a row for the bytes that it consumed.
@@ -420,13 +424,13 @@ def _finish_rows(state: Trace, end: int, root: str) -> None:
     if root and not (state.rows and state.rows[0].path == root):
         state.rows.insert(0, FieldRow(root, state.base, state.base, None, leaf=False))
     state.depth = 0 if root else -1
-    state._fill_tail(root, end, "unmapped" if state.rows else "value")
+    state._add_rows_after_last_child(root, end, "unmapped" if state.rows else "value")
     state.depth = 0
     if root:
         state.rows[0] = state.rows[0]._replace(end=state.base + end, leaf=False, ok=False)
 
 
-def fill_unmapped(rows: Iterable[FieldRow], start: int, end: int, space: AddressSpace) -> list[FieldRow]:
+def add_unmapped_rows(rows: Iterable[FieldRow], start: int, end: int, space: AddressSpace) -> list[FieldRow]:
     """Return the rows, with an `unmapped` row for each range of `[start, end)` that no leaf of `space` covers."""
     rows = list(rows)
     return (

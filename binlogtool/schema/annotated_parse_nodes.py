@@ -278,7 +278,7 @@ class TracedCrcCheck(CrcCheck):
             raise MalformedError(
                 format_missing_bytes(end - start, max(len(path.data) - start, 0)), None, "length-out-of-bounds"
             )
-        verified = self.compare(context, path.data[start:end], start, end)
+        verified = self.compare_with_stored(context, path.data[start:end], start, end)
         self.row_hints = path.mark_checksum(self.stored_names, verified, self.row_hints)
         return verified
 
@@ -308,7 +308,7 @@ class TracedParts(Subconstruct):  # type: ignore[misc]
     def __init__(self, subcon: Any) -> None:
         super().__init__(subcon)
         self.fills_stream = getattr(subcon, "fills_stream", False)
-        self.parts = getattr(subcon, "trace_parts", subcon.trace_rows)
+        self.parts = getattr(subcon, "trace_plain_parts", subcon.trace_rows)
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         if path.__class__ is not Trace:

@@ -336,7 +336,7 @@ class ShapeCache:
                 return shape
         return None
 
-    def store_shape(self, data: bytes, start: int, rows: list[Any], base: int, recorder: ShapeRecorder) -> None:
+    def learn_shape(self, data: bytes, start: int, rows: list[Any], base: int, recorder: ShapeRecorder) -> None:
         """Learn the shape of a parsed element, if it has no errors."""
         self._learned += 1  # a hit allows a quarter of another attempt
         if recorder.spoiled or not rows or rows[0] is None or rows[0][1] != base + start:
@@ -482,9 +482,9 @@ class Trace:
         if value.__class__ not in PLAIN_TYPES:
             value, decoded_meaning = describe_value(value, self.flags)
             meaning = meaning or decoded_meaning
-        self._add_row(len(self.rows), path, (start, end), value, meaning, True, ok)
+        self._append_or_replace_row(len(self.rows), path, (start, end), value, meaning, True, ok)
 
-    def _add_row(
+    def _append_or_replace_row(
         self, index: int, path: str, span: tuple[int, int], value: Any, meaning: str, leaf: bool, ok: bool
     ) -> None:
         (start, end), base, bits = span, self.base, None
@@ -511,7 +511,7 @@ class Trace:
         except Exception as error:
             self.prefix, self.depth = outer, depth
             stopped = isinstance(error, StopFieldError)
-            self._close_node(index, path, start, stream.tell(), None, None if stopped else error, filler)
+            self._finish_node_row(index, path, start, stream.tell(), None, None if stopped else error, filler)
             raise
         self.prefix, self.depth = outer, depth
         end, base, last = stream.tell(), self.base, rows[-1]
@@ -520,10 +520,10 @@ class Trace:
             span = (path, base + start, base + end, None, "", self.unit, self.space, None, depth, False, True)
             rows[index] = _make_row(FieldRow, span)
         else:
-            self._close_node(index, path, start, end, value, None, filler)
+            self._finish_node_row(index, path, start, end, value, None, filler)
         return value
 
-    def _close_node(
+    def _finish_node_row(
         self, index: int, path: str, start: int, end: int, value: Any, error: BaseException | None, filler: str
     ) -> None:
         rows = self.rows
@@ -538,13 +538,13 @@ class Trace:
         if error is not None and self.failing is not error:
             meaning = self._note_error(error, path, start)
         if self.bits is None:
-            self._fill_tail(path, end, filler)
+            self._add_rows_after_last_child(path, end, filler)
         value = (
             describe_value(value, self.flags)[0] if isinstance(value, str | int) else None
         )  # the children show the rest
-        self._add_row(index, path, (start, max(end, start)), value, meaning, False, error is None)
+        self._append_or_replace_row(index, path, (start, max(end, start)), value, meaning, False, error is None)
 
-    def _fill_tail(self, path: str, end: int, filler: str) -> None:
+    def _add_rows_after_last_child(self, path: str, end: int, filler: str) -> None:
         """Add rows for bytes after the last child: an element that was abandoned there, and the rest as `filler`."""
         reached = self._find_last_end()
         if reached < end and self.abandoned is not None and self.abandoned[:2] == (self.space, self.base + reached):
@@ -631,9 +631,11 @@ class Trace:
             return LazyElement(subcon, self.data, start, context)
         if not shapes.is_learning:
             return self.parse_node(path, subcon._parsereport, stream, context)
-        return self._parse_and_learn(shapes, path, subcon, stream, context)
+        return self._parse_element_and_learn_shape(shapes, path, subcon, stream, context)
 
-    def _parse_and_learn(self, shapes: ShapeCache, path: str, subcon: Construct, stream: Any, context: Any) -> Any:
+    def _parse_element_and_learn_shape(
+        self, shapes: ShapeCache, path: str, subcon: Construct, stream: Any, context: Any
+    ) -> Any:
         """Parse an element and learn its shape, for later elements with the same layout."""
         start, row_count, error_count = stream.tell(), len(self.rows), len(self.errors)
         recorder = self.recorder = ShapeRecorder(row_count)
@@ -642,7 +644,7 @@ class Trace:
         finally:
             self.recorder = None
         if len(self.errors) == error_count:
-            shapes.store_shape(self.data, start, self.rows[row_count:], self.base, recorder)
+            shapes.learn_shape(self.data, start, self.rows[row_count:], self.base, recorder)
         return value
 
     def parse_nested(self, detail: Construct, content: bytes, start: int, context: Any) -> None:
@@ -692,7 +694,7 @@ class Trace:
         try:
             self.parse_nested(subcon, content, 0, context)
             self.depth -= 1
-            self._fill_tail(field, len(content), "unmapped")
+            self._add_rows_after_last_child(field, len(content), "unmapped")
         finally:
             self.depth += 1
             self.unit, self.space, self.base, self.data = outer
@@ -712,7 +714,7 @@ class Trace:
         try:
             for path, level, part_start, part_end, value, meaning in parts:
                 if level <= innermost:
-                    self._close_parts(open_, level, reached, True)
+                    self._add_rows_of_ended_containers(open_, level, reached, True)
                     innermost = open_[-1][0] if open_ else -1
                 path = stem + path if stem else path[1:] if path[:1] == "." else path
                 if part_end is None:
@@ -737,9 +739,9 @@ class Trace:
             reached = max(reached, end)
             raise
         finally:
-            self._close_parts(open_, 0, reached, self.failing is None)
+            self._add_rows_of_ended_containers(open_, 0, reached, self.failing is None)
 
-    def _close_parts(self, open_: list[OpenContainer], level: int, end: int, ok: bool) -> None:
+    def _add_rows_of_ended_containers(self, open_: list[OpenContainer], level: int, end: int, ok: bool) -> None:
         """Add the rows of the containers that end before a part of this level."""
         rows, base, outer, unit, space = self.rows, self.base, self.depth - 1, self.unit, self.space
         while open_ and open_[-1][0] >= level:

@@ -59,24 +59,24 @@ class NativeBackend:
     def compile_kernel(self, function: Kernel) -> Kernel:
         """Return the kernel as native code, or unchanged."""
         if function not in self._compiled:
-            self._compiled[function] = self._find_kernel(function)
+            self._compiled[function] = self._find_compiled_kernel(function)
         return self._compiled[function]
 
-    def find_function(self, symbol: str, results: int, description: str) -> NativeFunction | None:
+    def find_function(self, symbol: str, result_count: int, description: str) -> NativeFunction | None:
         """Return a function of the library; None, and its symbol and description in `missing`, if there is none."""
-        function = self.library.find_function(symbol, results)
+        function = self.library.find_function(symbol, result_count)
         if function is None:
             self.missing[symbol] = description
         return function
 
-    def _find_kernel(self, function: Kernel) -> Kernel:
+    def _find_compiled_kernel(self, function: Kernel) -> Kernel:
         name = make_kernel_name(function)
         kind = str(function.__annotations__.get("return", "int"))
         entry = self.find_function(f"entry_{name}", 8, f"{function.__module__}.{function.__qualname__}")
         if entry is None:
             return function
         results = kind.count(",") + 1 if kind.startswith("tuple[") else 0
-        return _wrap_native(function, entry, results, kind == "bool")
+        return _wrap_native_function(function, entry, results, kind == "bool")
 
 
 @lru_cache(maxsize=1)
@@ -86,8 +86,8 @@ def get_native_backend() -> NativeBackend | None:
     return None if native_library is None else NativeBackend(native_library)
 
 
-def _wrap_native(function: Kernel, entry: NativeFunction, results: int, is_bool: bool) -> Kernel:
-    """Return the function to call instead of a kernel. results: length of the returned tuple; 0 = one integer."""
+def _wrap_native_function(function: Kernel, entry: NativeFunction, result_count: int, is_bool: bool) -> Kernel:
+    """Return the function to call instead of a kernel. result_count: length of the returned tuple; 0 = one integer."""
 
     @wraps(function)
     def call(*arguments: Any) -> Any:
@@ -101,8 +101,8 @@ def _wrap_native(function: Kernel, entry: NativeFunction, results: int, is_bool:
             for one in pinned:
                 if not isinstance(one, int):
                     one.release()
-        if results:
-            return tuple(returned[:results])
+        if result_count:
+            return tuple(returned[:result_count])
         return bool(returned[0]) if is_bool else returned[0]
 
     return call
@@ -149,7 +149,9 @@ class NativeScanner(Scanner):
     ) -> None:
         super().__init__(program, columns, capacity)
         self._library, self._native_walk = native_library, entry
-        self._tables = as_int64_memory([native_library.get_crc_table(poly) for poly in find_checksums(program)])
+        self._tables = as_int64_memory(
+            [native_library.get_crc_constants_address(poly) for poly in find_checksums(program)]
+        )
         self._scratch = zeroed_int64(compute_scratch_size(program) + 1)
         self._pinned = [PinnedMemory(self._tables), PinnedMemory(self._scratch)]
 
@@ -157,10 +159,10 @@ class NativeScanner(Scanner):
         super()._allocate_columns()
         self._pinned_output = PinnedMemory(self._out)
 
-    def _load_input(self, buf: Any, starts: Column, ends: Column, first: int, count: int, spans: bool) -> None:
+    def _set_input(self, buf: Any, starts: Column, ends: Column, first: int, count: int, has_spans: bool) -> None:
         self._input = [PinnedMemory(one) for one in (buf, as_int64_memory(starts), as_int64_memory(ends))]
         self._rows = 0
-        if spans:
+        if has_spans:
             if min(len(starts), len(ends)) < count:
                 raise ValueError(f"there are fewer than {count} spans")
             wrong = self._library.span_outside(*(one.address for one in self._input[1:]), first, count, len(buf))
@@ -242,7 +244,7 @@ class PythonScanner(Scanner):
         self._scratch = [0] * compute_scratch_size(program)
         self._crc_kernels = [checksum.kernel for checksum in find_checksums(program).values()]
 
-    def _load_input(self, buf: Any, starts: Column, ends: Column, first: int, count: int, spans: bool) -> None:
+    def _set_input(self, buf: Any, starts: Column, ends: Column, first: int, count: int, has_spans: bool) -> None:
         size = len(buf)
         for start, end in zip(starts[first:count], ends[first:count], strict=True):
             if not 0 <= start <= end <= size:
@@ -270,23 +272,23 @@ def _lower_cached(schema: Any, columns: tuple[str, ...]) -> Program:
 
 @lru_cache(maxsize=256)
 def _compile_walk(program: Program, columns: tuple[str, ...]) -> Callable[..., tuple[int, int, int]]:
-    return compile_generated(lambda kernels: generate_walk(program, columns, kernels), "walk")
+    return compile_generated_function(lambda kernels: generate_walk(program, columns, kernels), "walk")
 
 
-def compile_generated(generate: Callable[[KernelNames], str], name: str) -> Callable[..., Any]:
+def compile_generated_function(generate: Callable[[KernelNames], str], function_name: str) -> Callable[..., Any]:
     """Return a generated function as a Python function."""
     kernels = _LocalNames()
     text = re.sub(r"\((buf|out) \+ ", r"(\1, ", generate(kernels).replace("base + ", "base, "))
     names = {**_RUNTIME, **kernels.functions}
-    exec(compile(text, f"<generated {name}>", "exec"), names)
-    function: Callable[..., Any] = names[name]
+    exec(compile(text, f"<generated {function_name}>", "exec"), names)
+    function: Callable[..., Any] = names[function_name]
     return function
 
 
 class _LocalNames(KernelNames):
     """Provider of kernel names by number, because no library is involved."""
 
-    def add(self, function: Kernel) -> str:
+    def add_kernel(self, function: Kernel) -> str:
         name = f"kernel{len(self.functions)}"
         self.functions[name] = function
         return name

@@ -59,7 +59,7 @@ class Signature(msgspec.Struct, frozen=True):
     results: int
 
     @property
-    def passed(self) -> list[ArrayType | None]:
+    def passed_argument_types(self) -> list[ArrayType | None]:
         """Types of the arguments that compiled code passes: the fields of a struct are separate arguments."""
         passed: list[ArrayType | None] = []
         for kind in self.parameters.values():
@@ -179,7 +179,7 @@ class KernelSources:
         self.bytes: dict[str, frozenset[str]] = {}
         self._names: dict[Callable[..., Any], str] = {}
 
-    def add(self, function: Callable[..., Any]) -> str:
+    def add_kernel_and_callees(self, function: Callable[..., Any]) -> str:
         """Add a kernel; return its name in the text.
 
         Raises:
@@ -192,12 +192,12 @@ class KernelSources:
             self.signatures[name] = read_signature(function)
             self._names[function] = name
             if not function.__dict__.get("kernel_native"):  # implemented in the runtime
-                self.trees[name] = ast.fix_missing_locations(self._rewrite(function, name))
+                self.trees[name] = ast.fix_missing_locations(self._make_kernel_tree(function, name))
         return self._names[function]
 
-    def _rewrite(self, function: Callable[..., Any], name: str) -> ast.FunctionDef:
+    def _make_kernel_tree(self, function: Callable[..., Any], name: str) -> ast.FunctionDef:
         if "kernel_schema" in function.__dict__:
-            return self._generate(function, name)
+            return self._generate_kernel_tree(function, name)
         if not isinstance(function, FunctionType) or function.__code__.co_freevars:
             raise KernelError(f"{function!r} is not a plain module-level function")
         tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
@@ -213,7 +213,7 @@ class KernelSources:
         assert isinstance(rewritten, ast.FunctionDef)
         return rewritten
 
-    def _generate(self, function: Callable[..., Any], name: str) -> ast.FunctionDef:
+    def _generate_kernel_tree(self, function: Callable[..., Any], name: str) -> ast.FunctionDef:
         """Return the kernel that `schema_fields.make_fields_kernel` or `make_json_kernel` generates from a schema."""
         kernels = native_library.KernelNames()
         generator, *arguments = function.__dict__["kernel_schema"]
@@ -221,7 +221,7 @@ class KernelSources:
         for called in kernels.functions.values():
             if called not in function.__dict__["kernel_uses"]:
                 raise KernelError(f"{name} calls {called.__qualname__}, which it does not name in `uses`")
-            self.add(called)
+            self.add_kernel_and_callees(called)
         tree = ast.parse(text).body[0]
         assert isinstance(tree, ast.FunctionDef)
         tree.name = name
@@ -290,12 +290,12 @@ class _KernelRewriter(ast.NodeTransformer):
         numbers = self._function.__globals__.get(node.value.id) if isinstance(node.value, ast.Name) else None
         if isinstance(numbers, EnumType) and isinstance(number := getattr(numbers, node.attr, None), int):
             return ast.Constant(int(number))
-        field = self._name_field(node)
+        field = self._replace_field_by_name(node)
         if not isinstance(field, ast.Name) or not isinstance(node.ctx, ast.Load):
             raise self._make_error(f"uses {ast.unparse(node)}, which is no field of a struct, or writes to it")
         return self.visit_Name(field)
 
-    def _name_field(self, node: ast.expr) -> ast.expr:
+    def _replace_field_by_name(self, node: ast.expr) -> ast.expr:
         """Return the name of a field of a parameter; any other expression unchanged."""
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             name = self._fields.get((node.value.id, node.attr))
@@ -308,12 +308,12 @@ class _KernelRewriter(ast.NodeTransformer):
         if callable(value) and hasattr(value, "kernel_uses"):
             if value not in self._function.__dict__.get("kernel_uses", ()) and value is not self._function:
                 raise self._make_error(f"calls {name} without naming it in @kernel()")
-            return ast.Name(self._texts.add(value), ast.Load())
+            return ast.Name(self._texts.add_kernel_and_callees(value), ast.Load())
         raise self._make_error(f"uses {name}, which is neither a kernel nor an integer")
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         """Rewrite a call; arrays and structs must be passed to parameters that declare the same."""
-        called = self._find_method(node)
+        called = self._rewrite_method_call(node)
         if not isinstance(node.func, ast.Name) or node.keywords or node.func.id in self._locals:
             raise self._make_error(f"calls other than by a name and by positions: {ast.unparse(node)}")
         called = _find_called(self._function, node.func.id) if called is None else called
@@ -325,10 +325,10 @@ class _KernelRewriter(ast.NodeTransformer):
                 f"passes {len(node.args)} arguments where {len(kinds)} are declared: {ast.unparse(node)}"
             )
         pairs = zip(node.args, kinds, strict=True)
-        node.args = [passed for value, kind in pairs for passed in self._pass_argument(value, kind)]
+        node.args = [passed for value, kind in pairs for passed in self._expand_argument(value, kind)]
         return node
 
-    def _find_method(self, node: ast.Call) -> Any:
+    def _rewrite_method_call(self, node: ast.Call) -> Any:
         """Return the method that is called, and rewrite its call to one by a name; None if it is not a method."""
         if not isinstance(node.func, ast.Attribute) or not isinstance(node.func.value, ast.Name):
             return None
@@ -343,11 +343,11 @@ class _KernelRewriter(ast.NodeTransformer):
         self._methods[node.func.id] = method
         return method
 
-    def _pass_argument(self, value: ast.expr, kind: ArrayType | StructType | None) -> list[ast.expr]:
+    def _expand_argument(self, value: ast.expr, kind: ArrayType | StructType | None) -> list[ast.expr]:
         """Return what is passed for an argument: of a struct, or of a struct that is made for the call, its fields."""
         if isinstance(kind, StructType):
-            return self._pass_struct(value, kind)
-        value = self._name_field(value)
+            return self._expand_struct_argument(value, kind)
+        value = self._replace_field_by_name(value)
         if kind is None:
             return [self.visit(value)]
         array_type = self.arrays.get(value.id) if isinstance(value, ast.Name) else None
@@ -359,7 +359,7 @@ class _KernelRewriter(ast.NodeTransformer):
             )
         return [value]
 
-    def _pass_struct(self, value: ast.expr, kind: StructType) -> list[ast.expr]:
+    def _expand_struct_argument(self, value: ast.expr, kind: StructType) -> list[ast.expr]:
         passed = self._structs.get(value.id) if isinstance(value, ast.Name) else None
         if isinstance(value, ast.Name) and passed is not None and issubclass(passed.type, kind.type):
             return [ast.Name(self._fields[value.id, field], ast.Load()) for field in kind.fields]
@@ -367,11 +367,11 @@ class _KernelRewriter(ast.NodeTransformer):
             made: Any = self._function.__globals__.get(value.func.id)
             if is_struct(made) and get_struct_type(made) == kind and len(value.args) == len(kind.fields):
                 pairs = zip(value.args, kind.fields.values(), strict=True)
-                return [one for argument, array in pairs for one in self._pass_argument(argument, array)]
+                return [one for argument, array in pairs for one in self._expand_argument(argument, array)]
         raise self._make_error(f"passes {ast.unparse(value)} where {kind.name} is declared")
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        node.value = self._name_field(node.value)
+        node.value = self._replace_field_by_name(node.value)
         array = self.arrays.get(node.value.id) if isinstance(node.value, ast.Name) else None
         node.slice = self.visit(node.slice)
         if array is None:
@@ -441,8 +441,8 @@ class _CFunctionWriter:
     ) -> None:
         self.tree, self.name, self.emitted, self.tables, self.byte_arrays = tree, name, emitted, tables, byte_arrays
         self.parameters = [argument.arg for argument in tree.args.args]
-        self.arity = self._find_arity(tree)
-        self.stores = any(self._writes_memory(node) for node in ast.walk(tree))
+        self.arity = self._count_returned_values(tree)
+        self.stores = any(self._has_memory_writes(node) for node in ast.walk(tree))
         self._numbers = count()
         self._lines: list[str] = []
 
@@ -465,7 +465,7 @@ class _CFunctionWriter:
 
     # -- facts ---------------------------------------------------------------------------------------------------
 
-    def _find_arity(self, tree: ast.FunctionDef) -> int:
+    def _count_returned_values(self, tree: ast.FunctionDef) -> int:
         arities = {self._count_values(node.value) for node in ast.walk(tree) if isinstance(node, ast.Return)} - {0}
         if len(arities) > 1:
             raise EmitError(f"{self.name} returns {sorted(arities)} values")
@@ -483,7 +483,7 @@ class _CFunctionWriter:
             return self.emitted[node.func.id].arity if node.func.id in self.emitted else 1
         return 1
 
-    def _writes_memory(self, node: ast.AST) -> bool:
+    def _has_memory_writes(self, node: ast.AST) -> bool:
         if isinstance(node, ast.Subscript):
             return isinstance(node.ctx, ast.Store)
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
@@ -496,7 +496,7 @@ class _CFunctionWriter:
         stores to memory.
         """
         values = [self._emit_value(node) for node in nodes]
-        if len(nodes) < 2 or not any(self._writes_memory(one) for node in nodes for one in ast.walk(node)):
+        if len(nodes) < 2 or not any(self._has_memory_writes(one) for node in nodes for one in ast.walk(node)):
             return "", values
         names = [f"c{next(self._numbers)}" for _ in nodes]
         prelude = " ".join(f"int64_t {name} = {value};" for name, value in zip(names, values, strict=True))
@@ -590,7 +590,7 @@ class _CFunctionWriter:
             self._emit_unpack(targets[0], value)
             return
         nodes = (one for target in (*targets, value) for one in ast.walk(target) if one is not target or one is value)
-        if len(targets) == 1 and (isinstance(targets[0], ast.Name) or not any(map(self._writes_memory, nodes))):
+        if len(targets) == 1 and (isinstance(targets[0], ast.Name) or not any(map(self._has_memory_writes, nodes))):
             self._emit_store(targets[0], self._emit_value(value))
             return
         first = f"s{next(self._numbers)}"
@@ -631,7 +631,7 @@ class _CFunctionWriter:
     def _emit_compare(self, node: ast.Compare) -> str:
         nodes = [node.left, *node.comparators]
         operators = [_SAME_OPERATORS[type(op)] for op in node.ops]
-        if len(nodes) > 2 and any(self._writes_memory(one) for one in ast.walk(node)):
+        if len(nodes) > 2 and any(self._has_memory_writes(one) for one in ast.walk(node)):
             raise EmitError(f"{self.name}: a chain of comparisons stores in `{ast.unparse(node)}`")
         prelude, sides = self._emit_in_order(nodes)
         tests = " && ".join(f"{a} {op} {b}" for a, op, b in zip(sides, operators, sides[1:], strict=False))
@@ -693,14 +693,14 @@ class _CFunctionWriter:
 
     def _emit_call(self, node: ast.Call, name: str, args: list[ast.expr]) -> str:
         if name in _STORE_FUNCTIONS:
-            self._check_store_order(node, args)
+            self._refuse_store_with_side_effects(node, args)
         prelude, values = self._emit_in_order(args)
         return _with_prelude(prelude, self._format_call(name, args, values))
 
-    def _check_store_order(self, node: ast.Call, args: list[ast.expr]) -> None:
+    def _refuse_store_with_side_effects(self, node: ast.Call, args: list[ast.expr]) -> None:
         """Refuse a store whose address and value both have effects: Python computes the value before the address."""
         reads = any(isinstance(one, ast.Call) for one in ast.walk(args[0]))
-        if reads and any(self._writes_memory(one) for one in ast.walk(args[-1])):
+        if reads and any(self._has_memory_writes(one) for one in ast.walk(args[-1])):
             raise EmitError(f"{self.name}: {ast.unparse(node)}")
 
     def _format_call(self, name: str, args: list[ast.expr], values: list[str]) -> str:
@@ -776,7 +776,7 @@ class CLibrarySource:
     def add_kernel(self, function: Kernel) -> None:
         """Add a kernel and export it."""
         name = self._emit_kernel(function)
-        self._emit_export(name, f"entry_{name}", len(self._texts.signatures[name].passed))
+        self._emit_export(name, f"entry_{name}", len(self._texts.signatures[name].passed_argument_types))
 
     def add_generated(self, symbol: str, text: str, kernels: native_library.KernelNames) -> None:
         """Add a generated function and export it, after the constant tables and the functions that it calls.
@@ -816,14 +816,15 @@ class CLibrarySource:
         Raises:
             KernelError: the kernel or one that it calls has no compiled form.
         """
-        name = self._texts.add(function)
+        name = self._texts.add_kernel_and_callees(function)
         if name in self._emitted:
             return name
         signature, runtime_name = self._texts.signatures[name], function.__dict__.get("kernel_native")
         if runtime_name:
             self._emitted[name] = EmittedFunction(1, True)
             declared, passed = (
-                ", ".join(f"{kind}a{i}" for i in range(len(signature.passed))) for kind in ("int64_t ", "")
+                ", ".join(f"{kind}a{i}" for i in range(len(signature.passed_argument_types)))
+                for kind in ("int64_t ", "")
             )
             self._parts.append(f"static int64_t {name}({declared}) {{ return {runtime_name}({passed}); }}\n")
             return name

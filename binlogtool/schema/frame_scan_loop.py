@@ -180,7 +180,7 @@ class _FrameState(msgspec.Struct):
                 self.values[path] = self.position
             case ReadScalar(path, kernel):
                 number, following = kernel.read(self.view, self.position, self.end, *kernel.arguments)
-                self.advance_to(following, path)
+                self.advance_to_value_end(following, path)
                 self.values[path] = wrap_int64(number)
             case ReadRecord():
                 self.read_record(op)
@@ -198,15 +198,17 @@ class _FrameState(msgspec.Struct):
         self.position += count
         return self.view[self.position - count : self.position]
 
-    def advance_to(self, following: int, path: str) -> None:
+    def advance_to_value_end(self, value_end: int, path: str) -> None:
         """Move to the end of a value, as returned by its kernel."""
-        if not self.position <= following <= self.end:
-            raise _BadFrame(StopReason.SHORT if following == SHORT else StopReason.MALFORMED, path)
-        self.position = following
+        if not self.position <= value_end <= self.end:
+            raise _BadFrame(StopReason.SHORT if value_end == SHORT else StopReason.MALFORMED, path)
+        self.position = value_end
 
     def read_record(self, op: ReadRecord) -> None:
         numbers = [0] * len(op.columns)
-        self.advance_to(op.kernel.read(self.view, self.position, self.end, op.kernel.table, numbers, 0), op.path)
+        self.advance_to_value_end(
+            op.kernel.read(self.view, self.position, self.end, op.kernel.table, numbers, 0), op.path
+        )
         self.values.update(zip(op.columns, map(wrap_int64, numbers), strict=True))
 
     def verify_checksum(self, op: VerifyChecksum) -> None:
@@ -255,27 +257,27 @@ class Scanner(ABC):
         self._rows = 0
         self._allocate_columns()
 
-    def scan(self, buf: Any, start: int, end: int, more: bool = False) -> tuple[ColumnTable, ScanStop]:
+    def scan(self, buf: Any, start: int, end: int, has_more_bytes: bool = False) -> tuple[ColumnTable, ScanStop]:
         """Walk the chain in `buf[start:end]` up to the first frame that is not good (checksum included).
 
         Args:
-            more: bytes follow after `end`, so the last frame may be CUT.
+            has_more_bytes: bytes follow after `end`, so the last frame may be CUT.
 
         Raises:
             ValueError: `[start, end)` is not inside the buffer.
         """
         if not 0 <= start <= end <= len(buf):
             raise ValueError(f"[{start}, {end}) is not inside a buffer of {len(buf)} bytes")
-        self._load_input(buf, (start,), (end,), 0, 1, spans=False)
+        self._set_input(buf, (start,), (end,), 0, 1, has_spans=False)
         try:
-            stop = self._scan_all(buf, (start,), (end,), 0, 1, spans=False, more=more)
+            stop = self._scan_all(buf, (start,), (end,), 0, 1, spans=False, more=has_more_bytes)
             return self._make_table(self._rows), stop
         finally:
             self._release_input()
 
-    def probe(self, buf: Any, start: int, end: int) -> ColumnTable:
+    def scan_single_frame(self, buf: Any, start: int, end: int) -> ColumnTable:
         """Return the table of one frame at `start`, or of none; a good frame in an unusual encoding counts as none."""
-        self._load_input(buf, (start,), (end,), 0, 1, spans=False)
+        self._set_input(buf, (start,), (end,), 0, 1, has_spans=False)
         try:
             self._run_walk(0, 1, start)
             return self._make_table(self._rows)
@@ -294,7 +296,7 @@ class Scanner(ABC):
             ValueError: a span is not inside the buffer.
             LimitError: a span has more than `max_span_rows` rows.
         """
-        self._load_input(buf, starts, ends, first, count, spans=True)
+        self._set_input(buf, starts, ends, first, count, has_spans=True)
         try:
             stop = self._scan_all(buf, starts, ends, first, count, spans=True)
             complete = self._rows if stop.reason is StopReason.END else self._count_rows_before(stop.span)
@@ -320,7 +322,7 @@ class Scanner(ABC):
             frame = interpret_frame(self._program, buf, position, int(ends[span]))
             if isinstance(frame, ScanStop):
                 return frame._replace(span=span) if spans else frame
-            self._append_row(span, position, frame)
+            self._append_interpreted_frame(span, position, frame)
             self.interpreted_frames += 1
             position = frame.end
 
@@ -334,7 +336,7 @@ class Scanner(ABC):
             self._slice_column(row, self._rows)[:] = values
 
     @abstractmethod
-    def _load_input(self, buf: Any, starts: Column, ends: Column, first: int, count: int, spans: bool) -> None:
+    def _set_input(self, buf: Any, starts: Column, ends: Column, first: int, count: int, has_spans: bool) -> None:
         """Set the input, and empty the columns."""
 
     @abstractmethod
@@ -358,7 +360,7 @@ class Scanner(ABC):
     def _count_rows_before(self, span: int) -> int:
         return bisect_left(self._slice_column(SPAN_ROW, self._rows), span)
 
-    def _append_row(self, span: int, position: int, frame: InterpretedFrame) -> None:
+    def _append_interpreted_frame(self, span: int, position: int, frame: InterpretedFrame) -> None:
         row = (frame.end, position, span, frame.checksum, *(frame.values[path] for path in self.columns))
         for number, value in enumerate(row):
             self._out[number * self._stride + self._rows] = value
@@ -529,7 +531,10 @@ class _WalkWriter:
                 line(f"p += {form.size_expression('t')}")
         line("else:" if op.kernel.forms else "if True:")
         with line.indent():
-            line(f"value, q = {self.kernels.add(op.kernel.read)}({op.kernel.format_arguments('base', 'p', 'limit')})")
+            line(
+                f"value, q = "
+                f"{self.kernels.add_kernel(op.kernel.read)}({op.kernel.format_arguments('base', 'p', 'limit')})"
+            )
             self._emit_advance()
             line(f"{target} = int64(value)")
 
@@ -537,7 +542,7 @@ class _WalkWriter:
         line, name, at = self.lines, f"TABLE{len(self.tables)}", self.scratch
         self.tables.append(f"{name} = {list(op.kernel.table)!r}")
         self.scratch += len(op.columns)
-        line(f"q = {self.kernels.add(op.kernel.read)}(base, p, limit, {name}, notes, {at})")
+        line(f"q = {self.kernels.add_kernel(op.kernel.read)}(base, p, limit, {name}, notes, {at})")
         self._emit_advance()
         for i, path in enumerate(op.columns):
             if path in self.used:

@@ -30,7 +30,7 @@ from binlogtool.format_api.json_text_kernels import (
 from binlogtool.format_api.layout import CRC32, Batch, Column, Kernel, LogFileLayout, RecordPositions, compute_crc32
 from binlogtool.format_api.schema_fields import BodySchema, LeafFormat
 from binlogtool.schema import native_library
-from binlogtool.schema.backends import compile_generated, get_native_backend
+from binlogtool.schema.backends import compile_generated_function, get_native_backend
 from binlogtool.schema.kernel_body_codegen import MachineBodyGenerator
 from binlogtool.schema.lower_body_schema import (
     ArgumentNumber,
@@ -87,7 +87,7 @@ def generate_json_kernel(body_schema: BodySchema, kernels: native_library.Kernel
 
 def make_json_function(body_schema: BodySchema) -> Kernel:
     """Return the kernel that writes a body as JSON, as a Python function."""
-    return compile_generated(lambda kernels: generate_json_kernel(body_schema, kernels), "write")
+    return compile_generated_function(lambda kernels: generate_json_kernel(body_schema, kernels), "write")
 
 
 class _JsonBodyGenerator(MachineBodyGenerator):
@@ -142,7 +142,7 @@ class _JsonBodyGenerator(MachineBodyGenerator):
             case OutputNumber():
                 self._pending.append(self._format_number_call(value))
             case ArgumentNumber(name=name):
-                self._pending.append(f"{self.kernels.add(write_json_unsigned)}({name}, out, o, z)")
+                self._pending.append(f"{self.kernels.add_kernel(write_json_unsigned)}({name}, out, o, z)")
             case OutputEnum():
                 self._emit_enum(value)
             case OutputBytes(path=path, leaf=leaf, given=given):
@@ -172,7 +172,7 @@ class _JsonBodyGenerator(MachineBodyGenerator):
 
     def _format_number_call(self, value: OutputNumber | OutputEnum) -> str:
         put = write_json_signed if value.signed else write_json_unsigned
-        return f"{self.kernels.add(put)}({self.names[value.path]}, out, o, z)"
+        return f"{self.kernels.add_kernel(put)}({self.names[value.path]}, out, o, z)"
 
     def _emit_enum(self, value: OutputEnum) -> None:
         self._emit_pending()
@@ -215,7 +215,7 @@ class _JsonBodyGenerator(MachineBodyGenerator):
         )
         values = "" if leaf is None or leaf.constant is None else f"{leaf.constant}, "
         values += "".join(f"{self.names[path]}{'' if is_number else '_a'}, " for path, is_number in given)
-        self.line(f"o = {self.kernels.add(put)}(buf, {name}_a, {name}_z, {table}{values}out, o, z)")
+        self.line(f"o = {self.kernels.add_kernel(put)}(buf, {name}_a, {name}_z, {table}{values}out, o, z)")
         self.emit_return_if("o < 0", "o")
 
     def _add_table(self, table: bytes) -> str:
@@ -328,7 +328,7 @@ class CompiledMembers:
         """True if rebuilding a table of texts could cost more than compiled code saves."""
         return any(texts.is_too_large for texts in self._texts)
 
-    def locate_batch(self, batch: Batch, code: RecordLoopCode) -> BatchAddresses | None:
+    def get_batch_addresses(self, batch: Batch, code: RecordLoopCode) -> BatchAddresses | None:
         """Return the addresses that a function needs, valid as long as the batch.
 
         None if compiled code cannot handle the batch.
@@ -340,7 +340,7 @@ class CompiledMembers:
 
     def build_tables(self) -> ArrayAddresses:
         """Return the current tables of texts."""
-        return ArrayAddresses([texts.build() for texts in self._texts])
+        return ArrayAddresses([texts.build_current_table() for texts in self._texts])
 
 
 def make_member_shape(line: JsonLine, layout: LogFileLayout, *, body: bool = True, extras: bool = True) -> MemberShape:
@@ -382,7 +382,7 @@ class TextTable:
         """True if rebuilding the table could cost more than compiled code saves."""
         return len(self._texts) > MAX_TABLE_TEXTS
 
-    def build(self) -> bytes:
+    def build_current_table(self) -> bytes:
         """Return the current table."""
         if self._make_table is not None:
             return self._pad_table(self._make_table())
@@ -439,7 +439,7 @@ def pad_for_copy(text: bytes) -> bytes:
 
 
 class RecordLoopCode:
-    """Generator of a function that loops over records (`loop`); the caller adds the body of the loop."""
+    """Generator of a function that loops over records (`emit_record_loop`); the caller adds the body of the loop."""
 
     def __init__(self, shape: MemberShape) -> None:
         self.shape = shape
@@ -466,7 +466,9 @@ class RecordLoopCode:
         return native_library.make_symbol("write", self.format_text())
 
     @contextmanager
-    def loop(self, parameters: str, prelude: Iterable[str], count: str, *, masked: bool = True) -> Iterator[None]:
+    def emit_record_loop(
+        self, parameters: str, prelude: Iterable[str], count: str, *, masked: bool = True
+    ) -> Iterator[None]:
         """Emit the function `write`; its loop over the records has the body that the `with` block emits.
 
         At the end, the function is looked up in the library; `function` stays None if the library lacks it.
@@ -566,7 +568,7 @@ class RecordLoopCode:
         """Return the call of a member's kernel."""
         table = f"tables[{self._tables.index(slot)}]" if slot.table else "0"
         values = "".join(f", {self.record_variable(column)}" for column in slot.columns)
-        name = "" if slot.kernel is None else self.kernels.add(slot.kernel)
+        name = "" if slot.kernel is None else self.kernels.add_kernel(slot.kernel)
         if slot.bodies is not None:
             name = self._generate_body_member(slot, slot.bodies, name)
         return f"{name}(buf, {table}, notes, {out}, {o}, z{values})"
@@ -591,7 +593,7 @@ class RecordLoopCode:
 
     def format_call(self, kernel: Kernel, arguments: str) -> str:
         """Return the call of a kernel."""
-        return f"{self.kernels.add(kernel)}({arguments})"
+        return f"{self.kernels.add_kernel(kernel)}({arguments})"
 
     def emit_copy_text(self, text: bytes, out: str, o: str) -> None:
         """Emit code that writes constant text; it leaves the loop when the output is full."""

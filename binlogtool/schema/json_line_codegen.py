@@ -52,23 +52,30 @@ class RecordWriter:
         self._members, self._source = members, source
         self._constant, self._notes = PinnedMemory(pad_for_copy(source.words)), PinnedMemory(zeroed_int64(NOTES_SIZE))
 
-    def locate_batch(self, batch: Batch) -> BatchAddresses | None:
+    def prepare_batch(self, batch: Batch) -> BatchAddresses | None:
         """Return the addresses that `write` needs, valid as long as the batch.
 
         None if compiled code cannot handle the batch.
         """
-        return self._members.locate_batch(batch, self._source)
+        return self._members.get_batch_addresses(batch, self._source)
 
-    def _run(
-        self, addresses: BatchAddresses, own: tuple[int, ...], size: int, start: int, stop: int
+    def _call_generated_function(
+        self, addresses: BatchAddresses, own_arguments: tuple[int, ...], output_size: int, start: int, stop: int
     ) -> WrittenRecords[int]:
-        """Call the function for the records `[start, stop)`. own: its arguments between `words` and `z`."""
+        """Call the function for the records `[start, stop)`. own_arguments: its arguments between `words` and `z`."""
         if self._members.has_too_many_texts:
             return WrittenRecords(0, start, True)
         function, tables = self._source.function, self._members.build_tables()
         assert function is not None
         next_record, count, code = function(
-            *addresses.arrays, tables.address, self._constant.address, *own, size, *addresses.numbers, start, stop
+            *addresses.arrays,
+            tables.address,
+            self._constant.address,
+            *own_arguments,
+            output_size,
+            *addresses.numbers,
+            start,
+            stop,
         )
         return WrittenRecords(count, next_record, code == UNSUPPORTED or (code < 0 and next_record == start))
 
@@ -89,7 +96,7 @@ class LineWriter(RecordWriter):
         """Write as many of the records `[start, stop)` of a batch as fit. mask: see `RecordMask`."""
         record_mask, (head, out) = RecordMask(mask, start), (held.address for held in self._pinned)
         own = (record_mask.address, head, self._size, self._notes.address, out)
-        written = self._run(addresses, own, LINE_BUFFER_SIZE, start, stop)
+        written = self._call_generated_function(addresses, own, LINE_BUFFER_SIZE, start, stop)
         return WrittenRecords(memoryview(self._out)[: written.data], written.next_record, written.refused)
 
 
@@ -99,7 +106,7 @@ class LineCode:
     def __init__(self, shape: MemberShape) -> None:
         self.source = RecordLoopCode(shape)
         self._literal = b""
-        with self.source.loop(_LINE_PARAMETERS, ("done = o = 0",), "done"):
+        with self.source.emit_record_loop(_LINE_PARAMETERS, ("done = o = 0",), "done"):
             self._emit_members()
             self.source.line("done = o")
 
@@ -242,7 +249,7 @@ class CellWriter(RecordWriter):
         """Make the cells of as many of the records `[start, stop)` of a batch as fit. mask: see `RecordMask`."""
         record_mask = RecordMask(mask, start)
         own = (record_mask.address, self._notes.address, *(place.address for place in self._addresses))
-        written = self._run(addresses, own, CELL_BUFFER_SIZE, start, min(stop, start + self._rows))
+        written = self._call_generated_function(addresses, own, CELL_BUFFER_SIZE, start, min(stop, start + self._rows))
         return WrittenRecords(self._slice_columns(written.data), written.next_record, written.refused)
 
     def _slice_columns(self, count: int) -> CellColumns:
@@ -273,7 +280,7 @@ def strip_quotes(buf: UInt8s, out: MutableUInt8s, o: int, end: int) -> int:
 
 
 @kernel()
-def parse_number(buf: UInt8s, p: int, end: int) -> int:
+def parse_unsigned_decimal(buf: UInt8s, p: int, end: int) -> int:
     """Parse the decimal number at `buf[p:end]`; return -1 if it is negative or too large."""
     value = 0
     if end - p > 18:
@@ -287,19 +294,19 @@ def parse_number(buf: UInt8s, p: int, end: int) -> int:
     return value
 
 
-@kernel(parse_number)
-def parse_time(buf: UInt8s, p: int) -> int:
+@kernel(parse_unsigned_decimal)
+def parse_json_time_to_microseconds(buf: UInt8s, p: int) -> int:
     """Parse the quoted RFC 3339 time at `buf[p]`, as `write_json_time` writes it, to microseconds since 1970-01-01."""
-    year = parse_number(buf, p + 1, p + 5)
-    month = parse_number(buf, p + 6, p + 8)
+    year = parse_unsigned_decimal(buf, p + 1, p + 5)
+    month = parse_unsigned_decimal(buf, p + 6, p + 8)
     if month < 3:
         month += 12
         year -= 1
     days = 365 * year + year // 4 - year // 100 + year // 400 + (153 * month - 457) // 5
-    days += parse_number(buf, p + 9, p + 11) - 719469
-    seconds = parse_number(buf, p + 12, p + 14) * 3600 + parse_number(buf, p + 15, p + 17) * 60
-    seconds += parse_number(buf, p + 18, p + 20) + days * 86400
-    return seconds * 1000000 + parse_number(buf, p + 21, p + 27)
+    days += parse_unsigned_decimal(buf, p + 9, p + 11) - 719469
+    seconds = parse_unsigned_decimal(buf, p + 12, p + 14) * 3600 + parse_unsigned_decimal(buf, p + 15, p + 17) * 60
+    seconds += parse_unsigned_decimal(buf, p + 18, p + 20) + days * 86400
+    return seconds * 1000000 + parse_unsigned_decimal(buf, p + 21, p + 27)
 
 
 # -- the function ------------------------------------------------------------------------------------------------------
@@ -315,9 +322,9 @@ class CellCode:
         arrays = {"texts": TEXT_COLUMNS, "ends": TEXT_COLUMNS, "valid": _ALL_COLUMNS, "numbers": NUMBER_COLUMNS}
         prelude = [f"{name}{k} = {name}[{k}]" for name, columns in arrays.items() for k in range(len(columns))]
         prelude += ["row = o = 0", *(f"e{k} = 0" for k in range(len(TEXT_COLUMNS)))]
-        with self.source.loop(_CELL_PARAMETERS, prelude, "row"):
+        with self.source.emit_record_loop(_CELL_PARAMETERS, prelude, "row"):
             self._emit_cells()
-            self._emit_commit()
+            self._emit_record_end()
 
     def _emit_cells(self) -> None:
         self._emit_number("record", self.source.number_source)
@@ -334,7 +341,7 @@ class CellCode:
         for name in _JSON_COLUMNS:
             self._emit_json(name)
 
-    def _emit_commit(self) -> None:
+    def _emit_record_end(self) -> None:
         """Emit the end of a record, which makes its output valid."""
         line = self.source.line
         line("row += 1")
@@ -364,9 +371,9 @@ class CellCode:
         line("if there:")
         with line.indent():
             if name == "time":
-                line(f"value = {self.source.format_call(parse_time, f'texts{k}, e{k}')}")
+                line(f"value = {self.source.format_call(parse_json_time_to_microseconds, f'texts{k}, e{k}')}")
             else:
-                line(f"value = {self.source.format_call(parse_number, f'texts{k}, e{k}, o')}")
+                line(f"value = {self.source.format_call(parse_unsigned_decimal, f'texts{k}, e{k}, o')}")
                 self.source.emit_stop_if("value < 0", "o", UNSUPPORTED)
         self._emit_number(name, "value", "there")
 
@@ -460,7 +467,7 @@ class MemberListWriter(RecordWriter):
     def write(self, addresses: BatchAddresses, start: int, stop: int) -> WrittenRecords[memoryview]:
         """Write the members of as many of the records `[start, stop)` of a batch as fit."""
         own = (self._member_bits, self._notes.address, self._pinned_output.address)
-        written = self._run(addresses, own, PICK_BUFFER_SIZE, start, stop)
+        written = self._call_generated_function(addresses, own, PICK_BUFFER_SIZE, start, stop)
         return WrittenRecords(memoryview(self._out)[: written.data], written.next_record, written.refused)
 
 
@@ -476,7 +483,7 @@ class MemberListCode:
         calls |= {slot.name: self.source.format_member_call(slot, "out", "o") for slot in shape.slots}
         self.names = tuple(calls)
         line = self.source.line
-        with self.source.loop(_PICK_PARAMETERS, ("done = o = 0",), "done", masked=False):
+        with self.source.emit_record_loop(_PICK_PARAMETERS, ("done = o = 0",), "done", masked=False):
             self.source.emit_copy_text(b"[", "out", "o")
             for k, call in enumerate(calls.values()):
                 line(f"if asked >> {k} & 1:")

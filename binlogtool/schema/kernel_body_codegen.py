@@ -10,7 +10,7 @@ from collections.abc import Callable
 from construct import Construct
 
 from binlogtool.format_api.layout import Kernel
-from binlogtool.schema.backends import compile_generated
+from binlogtool.schema.backends import compile_generated_function
 from binlogtool.schema.frame_scan_loop import format_load, format_scalar_form
 from binlogtool.schema.lower_body_schema import (
     BodyPosition,
@@ -68,7 +68,7 @@ class MachineBodyGenerator(BodyCodeGenerator):
 
     def emit_skip(self, path: str, length: Expr) -> None:
         """Skip bytes whose size is in other fields."""
-        size, end = self.new_variable(), self.new_variable()
+        size, end = self.make_position_variable(), self.make_position_variable()
         self.line(f"{size} = {self.format_value(length)}")
         self.emit_refuse_if(f"{size} < 0 or {size} > {self.left_source}")
         self.line(f"{end} = {self.position} + {size}")
@@ -77,7 +77,7 @@ class MachineBodyGenerator(BodyCodeGenerator):
 
     def emit_scalar(self, op: ReadScalar) -> None:
         """Decode the frequent forms inline, all others by the kernel."""
-        line, name, end = self.line, self.names[op.path], self.new_variable()
+        line, name, end = self.line, self.names[op.path], self.make_position_variable()
         line(f"t = load_u1(buf + {self.position}) if {self.position} < n else -1")
         for index, form in enumerate(op.kernel.forms):
             test = f"{form.first} <= t <= {form.last} and {self.left_source} >= {form.size_expression('t')}"
@@ -88,7 +88,7 @@ class MachineBodyGenerator(BodyCodeGenerator):
         line("else:" if op.kernel.forms else "if True:")
         with line.indent():
             arguments = op.kernel.format_arguments("buf", self.position, "n")
-            line(f"{name}, {end} = {self.kernels.add(op.kernel.read)}({arguments})")
+            line(f"{name}, {end} = {self.kernels.add_kernel(op.kernel.read)}({arguments})")
             self.emit_refuse_if(f"{end} < 0")
         self.position = BodyPosition(end, 0)
 
@@ -121,7 +121,7 @@ class MachineBodyGenerator(BodyCodeGenerator):
 
         Each element takes at least a byte, so the end of the body bounds the count.
         """
-        position, name = self.new_variable(), self.names[op.path]
+        position, name = self.make_position_variable(), self.names[op.path]
         self.line(f"{position} = {name}_a")
         self.line(f"for _ in range({name}_n):")
         with self.line.indent():
@@ -152,15 +152,15 @@ class _FieldsKernelGenerator(MachineBodyGenerator):
 
     def __init__(self, body: LoweredBody, members: tuple[OutputMember, ...], kernels: KernelNames) -> None:
         super().__init__(body, members, kernels)
-        values = [self._variable(member) for member in members]
+        values = [self._get_member_variable(member) for member in members]
         self.refusal = ", ".join([*("0" for _ in values), "-2"])
         for member, value in zip(members, values, strict=True):
             if member.test is not None:
                 self.line(f"{value} = 0")
-        self.emit_operations(self.take_needed_operations())
+        self.emit_operations(self.list_operations_up_to_last_needed())
         self.line(f"return {', '.join(values)}, {self.position}")
 
-    def _variable(self, member: OutputMember) -> str:
+    def _get_member_variable(self, member: OutputMember) -> str:
         """Return the variable with the number, or with the start of the bytes."""
         name = self.names[get_member_path(member)]
         return f"{name}_a" if isinstance(member.value, OutputBytes) else name
@@ -184,4 +184,4 @@ def generate_fields_kernel(schema: Construct, names: tuple[str, ...], kernels: K
 
 def make_fields_function(schema: Construct, names: tuple[str, ...]) -> Kernel:
     """Return the kernel of these fields as a Python function."""
-    return compile_generated(lambda kernels: generate_fields_kernel(schema, names, kernels), "read")
+    return compile_generated_function(lambda kernels: generate_fields_kernel(schema, names, kernels), "read")

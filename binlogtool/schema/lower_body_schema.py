@@ -115,7 +115,7 @@ def list_outputs(op: Op) -> tuple[str, ...]:
     )
 
 
-def find_unset_variables(ops: tuple[Op, ...], used_elsewhere: set[str]) -> set[str]:
+def find_possibly_unset_variables(ops: tuple[Op, ...], used_elsewhere: set[str]) -> set[str]:
     """Return the variables that are used although the case that sets them may not be taken; then they are 0.
 
     Args:
@@ -128,23 +128,25 @@ def find_unset_variables(ops: tuple[Op, ...], used_elsewhere: set[str]) -> set[s
             used_by_others = used_elsewhere | find_used_paths((*ops[:index], *ops[index + 1 :]))
             unset_paths |= {path for one in iter_operations((op,)) for path in list_defined_paths(one)} & used_by_others
             for branch in (*(arm for _, arm in op.arms), op.other):
-                unset_paths |= find_unset_variables(branch, used_by_others)
+                unset_paths |= find_possibly_unset_variables(branch, used_by_others)
     return unset_paths
 
 
-def make_short_error(sizes: tuple[tuple[str, int], ...], left: int) -> MalformedError:
-    """Return the error for the first of neighbouring fields (name, size) that does not fit into `left` bytes."""
+def make_missing_bytes_error(sizes: tuple[tuple[str, int], ...], bytes_left: int) -> MalformedError:
+    """Return the error for the first of neighbouring fields (name, size) that does not fit into `bytes_left` bytes."""
     for name, size in sizes:
-        if not 0 <= size <= left:
-            return make_truncation_error(name, size, left)
-        left -= size
+        if not 0 <= size <= bytes_left:
+            return make_truncation_error(name, size, bytes_left)
+        bytes_left -= size
     raise AssertionError(sizes)
 
 
-def make_value_error(name: str, code: int, left: int) -> MalformedError:
+def make_refused_value_error(name: str, code: int, bytes_left: int) -> MalformedError:
     """Return the error for a value that its kernel refused with this code."""
     if code == SHORT:
-        return MalformedError(f"{name} is cut off, {max(left, 0):,} bytes left", finding_id="length-out-of-bounds")
+        return MalformedError(
+            f"{name} is cut off, {max(bytes_left, 0):,} bytes left", finding_id="length-out-of-bounds"
+        )
     return MalformedError(f"{name} is not a value of its type")
 
 
@@ -188,7 +190,7 @@ def _merge_cases(ops: Iterable[Op]) -> tuple[Op, ...]:
     )  # fmt: skip
 
 
-def _find_leaf(node: Any) -> LeafFormat | None:
+def _get_leaf_format(node: Any) -> LeafFormat | None:
     """Return the attribute `leaf`, without `getattr`, which also finds members of a Struct."""
     leaf = node.__dict__.get("leaf", getattr(type(node), "leaf", None))
     return leaf if isinstance(leaf, LeafFormat) else None
@@ -213,7 +215,7 @@ class _BodyLowering(Lowering):
             return TitledField(self.lower_node(node.subcon, path, scope), node.title)
         if isinstance(node, ZeroMeansAbsent):
             return self._lower_unless_zero(node, path, scope)
-        leaf = _find_leaf(node)
+        leaf = _get_leaf_format(node)
         return super().lower_node(node, path, scope) if leaf is None else self._lower_leaf(node, leaf, path, scope)
 
     def _lower_leaf(self, node: Any, leaf: LeafFormat, path: str, scope: StructScope) -> Binding:
@@ -341,7 +343,7 @@ class _BodyLowering(Lowering):
         return (*ops, Assign(is_present.path, Num(1)))
 
     def _lower_nested_schema(self, node: Any, path: str, scope: StructScope) -> Binding:
-        binding, leaf = self.lower_node(node.subcon, path, scope), _find_leaf(node.detail)
+        binding, leaf = self.lower_node(node.subcon, path, scope), _get_leaf_format(node.detail)
         return ByteRangeField(path, leaf) if isinstance(binding, ByteRangeField) and leaf is not None else binding
 
 
@@ -532,9 +534,9 @@ def iter_shown(members: Iterable[OutputMember]) -> Iterator[OutputMember]:
                 yield from iter_shown((OutputMember("", element, None),))
 
 
-def find_needed_paths(members: Iterable[OutputMember]) -> set[str]:
+def find_paths_needed_by_members(members: Iterable[OutputMember]) -> set[str]:
     """Return the variables and byte ranges that are used to show the members."""
-    paths = find_test_paths(members)
+    paths = find_paths_of_member_tests(members)
     for member in iter_shown(members):
         match member.value:
             case OutputTitle(parts=parts):
@@ -546,7 +548,7 @@ def find_needed_paths(members: Iterable[OutputMember]) -> set[str]:
     return paths
 
 
-def find_test_paths(members: Iterable[OutputMember]) -> set[str]:
+def find_paths_of_member_tests(members: Iterable[OutputMember]) -> set[str]:
     """Return the variables that determine which members exist, including nested members."""
     tests = (member.test for member in iter_shown(members))
     return {path for test in tests if test is not None for path in iter_references(test)}

@@ -330,7 +330,7 @@ def lower_schema(schema: construct.Construct, columns: tuple[str, ...] = ()) -> 
     return Program(ops, variables)
 
 
-def _find_kernel(node: Any) -> ScalarKernel | RecordKernel | None:
+def _get_read_kernel(node: Any) -> ScalarKernel | RecordKernel | None:
     """Return the kernel of a leaf, from its attribute `scan` or `kernel`; members of a Struct do not count."""
     for name in ("scan", "kernel"):
         kernel = getattr(node, name) if name in node.__dict__ or hasattr(type(node), name) else None
@@ -361,7 +361,7 @@ class Lowering:
         """Lower the construct at `path`."""
         if isinstance(node, construct.Renamed):
             return self.lower_node(node.subcon, path, scope)
-        kernel = _find_kernel(node)
+        kernel = _get_read_kernel(node)
         if isinstance(kernel, ScalarKernel):
             self.ops.append(ReadScalar(path or "value", kernel))
             return Ref(path or "value", 0, U64) if kernel.unsigned else Ref(path or "value", I64_MIN, I64_MAX)

@@ -56,7 +56,7 @@ def make_kernel_name(function: Kernel) -> str:
         numbers = sorted((n, int(v)) for n in code.co_names if isinstance(v := one.__globals__.get(n), int))
         parts += [one.__module__, one.__qualname__, _hash_module_source(one.__module__), repr(numbers)]
         enums = [v.__module__ for n in code.co_names if isinstance(v := one.__globals__.get(n), EnumType)]
-        parts += [_hash_module_source(module) for module in (*_modules_of_structs(one), *enums)]
+        parts += [_hash_module_source(module) for module in (*_list_modules_of_struct_parameters(one), *enums)]
         if "kernel_schema" in one.__dict__:
             parts.append(_hash_modules(_GENERATOR_MODULES))
     module = function.__module__.rpartition(".")[2]
@@ -75,7 +75,7 @@ def collect_called_kernels(function: Kernel) -> list[FunctionType]:
     return list(collected)
 
 
-def _modules_of_structs(function: FunctionType) -> list[str]:
+def _list_modules_of_struct_parameters(function: FunctionType) -> list[str]:
     """Return the modules of the structs that a kernel declares as parameters."""
     declared = [function.__globals__.get(one, one) for one in function.__annotations__.values()]
     return [one.__module__ for one in declared if isinstance(one, type) and hasattr(one, "_fields")]
@@ -146,7 +146,7 @@ class NativeLibrary:
         function.argtypes, function.restype = types, ctypes.c_int64
         return function
 
-    def find_function(self, symbol: str, results: int) -> NativeFunction | None:
+    def find_function(self, symbol: str, result_count: int) -> NativeFunction | None:
         """Return a generated function, called with integers and addresses; None if this library lacks it."""
         try:
             function = getattr(self._library, symbol)
@@ -155,13 +155,13 @@ class NativeLibrary:
         function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_void_p), None
 
         def call(*arguments: int) -> Sequence[int]:
-            packed_arguments, returned = _pack_arguments(arguments), array("q", bytes(8 * results))
+            packed_arguments, returned = _pack_arguments(arguments), array("q", bytes(8 * result_count))
             function(packed_arguments.buffer_info()[0], returned.buffer_info()[0])
             return returned
 
         return call
 
-    def _get_crc_tables(self, reflected: int, products: int) -> int:
+    def _make_crc_constants(self, reflected: int, products: int) -> int:
         """Return the address of CRC constants.
 
         Args:
@@ -170,11 +170,11 @@ class NativeLibrary:
         address: int = self._make_tables(reflected, products)
         return address
 
-    def get_crc_table(self, poly: int) -> int:
+    def get_crc_constants_address(self, poly: int) -> int:
         """Return the address of the constants of a polynomial (crcmod's notation, with its top bit)."""
         if poly not in self._tables:
             reflected = int(f"{poly & 0xFFFFFFFF:032b}"[::-1], 2)
-            address = self._get_crc_tables(reflected, 1)
+            address = self._make_crc_constants(reflected, 1)
             if not address:
                 raise MemoryError
             self._tables[poly] = address
@@ -329,7 +329,7 @@ class KernelNames:
     def __init__(self) -> None:
         self.functions: dict[str, Kernel] = {}
 
-    def add(self, function: Kernel) -> str:
+    def add_kernel(self, function: Kernel) -> str:
         """Return the name of a kernel's compiled form, and collect the kernel."""
         name = make_kernel_name(function)
         self.functions[name] = function

@@ -24,16 +24,16 @@ from binlogtool.schema.lower_body_schema import (
     OutputNumber,
     OutputTitle,
     ShownValue,
-    find_needed_paths,
-    find_test_paths,
-    find_unset_variables,
+    find_paths_needed_by_members,
+    find_paths_of_member_tests,
+    find_possibly_unset_variables,
     iter_all_fields,
     iter_shown,
     list_outputs,
     list_shown_members,
     lower_body,
-    make_short_error,
-    make_value_error,
+    make_missing_bytes_error,
+    make_refused_value_error,
 )
 from binlogtool.schema.lower_frame_schema import UnlowerableError
 from binlogtool.schema.schema_operations import (
@@ -85,17 +85,17 @@ class BodyCodeGenerator(ABC):
     end: ClassVar[str]
 
     def __init__(self, body: LoweredBody, members: tuple[OutputMember, ...], start: BodyPosition) -> None:
-        self.body, self.wanted, self.position = body, find_needed_paths(members), start
+        self.body, self.wanted, self.position = body, find_paths_needed_by_members(members), start
         self.used = self.wanted | find_used_paths(body.ops)
         self.line = SourceLines()
         paths = dict.fromkeys(op.path for op in iter_operations(body.ops) if not isinstance(op, ChooseCase))
         self.names = make_variable_names(tuple(paths))
-        self._variables, self._tests = 0, find_test_paths(members)
+        self._variables, self._tests = 0, find_paths_of_member_tests(members)
         self.emit_zeros(body.ops)
 
     def emit_zeros(self, ops: tuple[Op, ...]) -> None:
         """Emit code that sets to 0 the variables of cases that may be skipped."""
-        for path in sorted(find_unset_variables(ops, self._tests) & self.used):
+        for path in sorted(find_possibly_unset_variables(ops, self._tests) & self.used):
             self.line(f"{self.names[path]} = 0")
 
     def emit_operations(self, ops: tuple[Op, ...]) -> None:
@@ -145,7 +145,7 @@ class BodyCodeGenerator(ABC):
                 self.emit_special(op)
 
     def _emit_repeat_to_end(self, ops: tuple[Op, ...]) -> None:
-        position = self.new_variable()
+        position = self.make_position_variable()
         self.line(f"{position} = {self.position}")
         self.line(f"while {position} < {self.end}:")
         with self.line.indent():
@@ -155,7 +155,7 @@ class BodyCodeGenerator(ABC):
         self.position = BodyPosition(position, 0)
 
     def _emit_choice(self, op: ChooseCase) -> None:
-        end, start = self.new_variable(), self.position
+        end, start = self.make_position_variable(), self.position
         for index, (test, arm) in enumerate(op.arms):
             self.line(f"{'el' if index else ''}if {self.format_test(test)}:")
             self._emit_branch(arm, start, end)
@@ -169,7 +169,7 @@ class BodyCodeGenerator(ABC):
             self.emit_operations(ops)
             self.line(f"{end} = {self.position}")
 
-    def take_needed_operations(self) -> tuple[Op, ...]:
+    def list_operations_up_to_last_needed(self) -> tuple[Op, ...]:
         """Return the operations up to the last one that contributes to the result."""
         ops, last = self.body.ops, 0
         for index, op in enumerate(ops):
@@ -191,7 +191,7 @@ class BodyCodeGenerator(ABC):
         """Return the source of a condition."""
         return format_test_source(test, self.names, self.dialect)
 
-    def new_variable(self) -> str:
+    def make_position_variable(self) -> str:
         """Return a new variable for a position."""
         self._variables += 1
         return f"p{self._variables}"
@@ -244,8 +244,8 @@ class PythonBodyGenerator(BodyCodeGenerator):
     ) -> None:
         super().__init__(body, members, BodyPosition(start, 0))
         self.constants: dict[str, Any] = {
-            "short": make_short_error,
-            "wrong": make_value_error,
+            "short": make_missing_bytes_error,
+            "wrong": make_refused_value_error,
             "too_many": make_count_error,
         }
         self.decoded_paths: set[str] = set()
@@ -312,7 +312,7 @@ class PythonBodyGenerator(BodyCodeGenerator):
 
     def emit_skip(self, path: str, length: Expr) -> None:
         """Skip bytes whose size is in other fields."""
-        start, end, size = self.position, self.new_variable(), self.format_value(length)
+        start, end, size = self.position, self.make_position_variable(), self.format_value(length)
         self.line(f"{end} = {start} + {size}")
         wrong_size = f"limit < {end}" if length.lo >= 0 else f"not {start} <= {end} <= limit"
         self._emit_raise_if(wrong_size, f"short((({path!r}, {size}),), {self.left_source})")
@@ -321,7 +321,7 @@ class PythonBodyGenerator(BodyCodeGenerator):
 
     def emit_scalar(self, op: ReadScalar) -> None:
         """Decode the frequent forms inline, all others by the kernel."""
-        line, name, end = self.line, self.names[op.path], self.new_variable()
+        line, name, end = self.line, self.names[op.path], self.make_position_variable()
         line(f"t = data[{self.position}] if {self.position} < limit else -1")
         for form in (form for form in op.kernel.forms if not form.skips):
             room = "" if form.layout is None else f" and {self.left_source} >= {form.max_size}"
@@ -372,7 +372,7 @@ class PythonBodyGenerator(BodyCodeGenerator):
 
     def _emit_number_list(self, op: Repeat, items: OutputList, size: int) -> None:
         """Emit code that reads a list whose elements are numbers of fixed sizes."""
-        start, end, count = self.position, self.new_variable(), self.format_value(op.count)
+        start, end, count = self.position, self.make_position_variable(), self.format_value(op.count)
         self.line(f"{end} = {start} + {size} * {count}")
         self._emit_raise_if(
             f"not {start} <= {end} <= limit", f"short((({op.path!r}, {size} * {count}),), {self.left_source})"
@@ -389,7 +389,7 @@ class PythonBodyGenerator(BodyCodeGenerator):
 
     def _emit_element_loop(self, op: Repeat, items: OutputList | None) -> None:
         """Emit a loop that reads any elements; each takes at least a byte, which bounds the number of iterations."""
-        position, list_name, line = self.new_variable(), self.names[op.path], self.line
+        position, list_name, line = self.make_position_variable(), self.names[op.path], self.line
         line(f"{position} = {self.position}")
         line(f"{list_name} = []")
         line(f"for _ in range({self.format_value(op.count)}):")
@@ -494,7 +494,7 @@ def make_fields_reader(schema: Construct, kind: FieldsKind, element: FieldsKind 
     generator = _FieldsGenerator(body, tuple(wanted.values()))
     generator.kinds = {member.value.path: element for member in wanted.values() if isinstance(member.value, OutputList)}
     generator.emit_absent_values(tuple(wanted.values()))
-    generator.emit_operations(generator.take_needed_operations())
+    generator.emit_operations(generator.list_operations_up_to_last_needed())
     generator.line(f"return {generator.format_fields(kind, wanted)}")
     return generator.compile_function()
 
@@ -514,7 +514,7 @@ class _DictionaryGenerator(PythonBodyGenerator):
 
     def emit_result(self, members: tuple[OutputMember, ...]) -> None:
         """Emit code that builds and returns the dictionary."""
-        self._decode_shared_leaves(members)
+        self._emit_shared_leaf_values(members)
         first_conditional = next((i for i, member in enumerate(members) if member.test is not None), len(members))
         dictionary = self.format_dictionary(members[:first_conditional])
         if first_conditional == len(members):
@@ -533,7 +533,7 @@ class _DictionaryGenerator(PythonBodyGenerator):
             last_test = member.test
         self.line("return out")
 
-    def _decode_shared_leaves(self, members: tuple[OutputMember, ...]) -> None:
+    def _emit_shared_leaf_values(self, members: tuple[OutputMember, ...]) -> None:
         """Emit code that decodes a value only once if both the title and a member show it."""
         title = members[0].value if members else None
         for part in title.parts or () if isinstance(title, OutputTitle) else ():

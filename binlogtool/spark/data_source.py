@@ -39,20 +39,25 @@ from pyspark.sql.datasource import (
 from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import BinlogtoolError
 from binlogtool.export import read_one_table_as_arrow, records_to_arrow
-from binlogtool.export.incremental_positions import is_closed
+from binlogtool.export.incremental_positions import has_later_written_file
 from binlogtool.export.manifest import (
     Parts,
     ReadRequest,
     TaskFile,
     TaskPiece,
-    can_split,
+    can_select_records_independently,
     find_broken_links,
     find_parts,
     pack_tasks,
-    parse_options,
+    parse_data_source_options,
 )
 from binlogtool.export.read_one_table_as_arrow import TableRowReader
-from binlogtool.export.read_rows_of_one_file import add_histories, read_definitions, read_member, tables_before
+from binlogtool.export.read_rows_of_one_file import (
+    add_carried_states,
+    read_definitions,
+    read_file_rows,
+    select_tables_before_piece,
+)
 from binlogtool.export.records_to_arrow import RecordRowReader
 from binlogtool.findings import Finding
 from binlogtool.format_api.row_output_interfaces import TableSchema
@@ -67,7 +72,7 @@ _UPPER = (EqualTo, LessThan, LessThanOrEqual)
 
 def narrow_request(request: ReadRequest, filters: Iterable[Filter]) -> ReadRequest:
     """Narrow the request to what the conditions include, as far as that can be determined before reading."""
-    if not can_split(request.selection):  # limit and skip must apply before Spark's conditions
+    if not can_select_records_independently(request.selection):  # limit and skip must apply before Spark's conditions
         return request
     narrowers = _NARROWERS if request.object is None else {"file": _narrow_files}  # rows have times of their own
     for condition in filters:
@@ -170,7 +175,9 @@ class ReadPartition(InputPartition):  # type: ignore[misc]
         self.pieces, self.known_tables, self.holes = pieces, known_tables, holes
 
 
-def find_holes(request: ReadRequest, all_members: Iterable[TaskFile]) -> dict[str, tuple[TaskFile, Finding]]:
+def find_missing_file_findings(
+    request: ReadRequest, all_members: Iterable[TaskFile]
+) -> dict[str, tuple[TaskFile, Finding]]:
     """Find the files before which files of the same log are missing: path -> the file, and what is missing.
 
     all_members: also files that filters leave out, which are not missing.
@@ -183,7 +190,7 @@ def find_holes(request: ReadRequest, all_members: Iterable[TaskFile]) -> dict[st
 
 
 class BinlogSource(DataSource):  # type: ignore[misc]
-    """Spark data source `format("binlogtool")`, with the options of `export.manifest.parse_options`.
+    """Spark data source `format("binlogtool")`, with the options of `export.manifest.parse_data_source_options`.
 
     Option pushdown: "true" = filters of the query reduce what is read; Spark's setting
     `spark.sql.python.filterPushdown.enabled` must be on. Only for a DataFrame that serves one query: Spark 4.3 keeps
@@ -197,15 +204,15 @@ class BinlogSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> str:
         """Return the selected columns as a Spark DDL string; the columns of a table are found by scanning the files."""
-        request = parse_options(self.options, files="object" in self.options)
+        request = parse_data_source_options(self.options, finds_files="object" in self.options)
         if request.object is None:
             return records_to_arrow.create_layout(request.columns, request.payload).ddl
-        layout = read_one_table_as_arrow.search_table(add_histories(request)).make_layout()
+        layout = read_one_table_as_arrow.search_table(add_carried_states(request)).make_layout()
         return read_one_table_as_arrow.build_ddl(layout, request.columns)
 
     def reader(self, schema: Any) -> BinlogReader:
         """Return the reader for the options. schema: as returned by `schema`, or as the user specified it."""
-        request = add_histories(parse_options(self.options))
+        request = add_carried_states(parse_data_source_options(self.options))
         has_pushdown = self.options.get("pushdown") == "true"
         return (PushdownReader if has_pushdown else BinlogReader)(
             request, read_one_table_as_arrow.make_row_reader(request, schema)
@@ -232,11 +239,11 @@ class BinlogReader(DataSourceReader):  # type: ignore[misc]
         parts_by_member = tuple(map(self._split_member, request.members))
         part_count = sum(len(parts or ()) for parts in parts_by_member)
         definitions = [] if request.object is None else read_definitions(request)
-        holes = find_holes(request, self._all_members)
+        holes = find_missing_file_findings(request, self._all_members)
         return [
             ReadPartition(
                 pieces,
-                tuple(tables_before(definitions, request, piece) for piece in pieces),
+                tuple(select_tables_before_piece(definitions, request, piece) for piece in pieces),
                 tuple(holes.pop(piece.member.path) for piece in pieces if piece.member.path in holes),
             )
             for pieces in pack_tasks(request.members, parts_by_member, request.groups + part_count)
@@ -244,7 +251,7 @@ class BinlogReader(DataSourceReader):  # type: ignore[misc]
 
     def _split_member(self, member: TaskFile) -> Parts | None:
         request = self.request
-        if member.size <= request.split_size or not can_split(request.selection):
+        if member.size <= request.split_size or not can_select_records_independently(request.selection):
             return None
         return find_parts(member, request.split_size, request)
 
@@ -253,11 +260,11 @@ class BinlogReader(DataSourceReader):  # type: ignore[misc]
         for member, finding in partition.holes:
             yield self.reader.build_damage_batch(member.name, member.format, finding)
         for piece, known_tables in zip(partition.pieces, partition.known_tables, strict=True):
-            closed = partial(is_closed, piece.member, self._all_members, self.request.open_member)
+            closed = partial(has_later_written_file, piece.member, self._all_members, self.request.open_member)
             reader = self.reader
             if isinstance(reader, TableRowReader):
                 reader = replace(reader, known_tables=known_tables)
-            yield from read_member(piece.member, self.request, piece.part, reader, closed)
+            yield from read_file_rows(piece.member, self.request, piece.part, reader, closed)
 
 
 class PushdownReader(BinlogReader):

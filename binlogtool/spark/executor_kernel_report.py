@@ -26,12 +26,12 @@ def create_backend_accumulator(context: Any) -> Any:
     return context.accumulator(set(), _BackendNamesParam())
 
 
-def record_backend_name(shares: Iterable[Iterable[T]], backend_names: Any) -> Iterator[T]:
+def yield_items_and_record_backend(item_groups: Iterable[Iterable[T]], backend_accumulator: Any) -> Iterator[T]:
     """Yield the items of all shares, on an executor, after adding the name of its backend to the accumulator."""
     from binlogtool.errors import BinlogtoolError
     from binlogtool.schema.backends import choose_backend
 
     with contextlib.suppress(BinlogtoolError):
-        backend_names.add({choose_backend("auto").name})
-    for share in shares:
+        backend_accumulator.add({choose_backend("auto").name})
+    for share in item_groups:
         yield from share

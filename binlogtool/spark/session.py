@@ -28,14 +28,14 @@ import msgspec
 from binlogtool.errors import InputOutputError, LimitError
 from binlogtool.export.atomic_output import create_work_folder
 from binlogtool.export.manifest import SparkJobStats
-from binlogtool.export.output_options import require_extra
+from binlogtool.export.output_options import require_modules_lifting_memory_limit
 from binlogtool.export.spark_settings import (
     SparkMaster,
     build_settings,
     check_master_answers,
     check_master_url,
     is_local_url,
-    is_loopback,
+    is_loopback_sufficient,
     read_user_settings,
 )
 from binlogtool.spark import find_java
@@ -53,7 +53,7 @@ def _do_nothing(*_: object) -> None:
     pass
 
 
-def run_in_background(
+def run_interruptibly_in_thread(
     action: Callable[[], T], poll: Callable[[], None] = _do_nothing, on_interrupt: Callable[[], None] = _do_nothing
 ) -> T:
     """Run `action` in a thread and return its result; meanwhile call `poll`, and turn SIGINT into KeyboardInterrupt.
@@ -77,7 +77,7 @@ def run_in_background(
         finally:
             finished.set()
 
-    with _set_on_interrupt(interrupted):
+    with _set_event_on_sigint(interrupted):
         threading.Thread(target=run_action, name="binlogtool-spark", daemon=True).start()
         while not finished.wait(_POLL_INTERVAL_S):
             if interrupted.is_set():
@@ -113,11 +113,11 @@ def suppress_logging() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _set_on_interrupt(flag: threading.Event) -> Iterator[None]:
+def _set_event_on_sigint(event: threading.Event) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, lambda *_: flag.set())
+    before = signal.signal(signal.SIGINT, lambda *_: event.set())
     try:
         yield
     finally:
@@ -161,7 +161,7 @@ class ExecutorWatch:
         """Progress text while waiting for executors."""
         return f"{WAITING}: 0 of {self._max_count}" if self._max_count else f"{WAITING}: none yet"
 
-    def is_waiting(self) -> bool:
+    def is_without_executors(self) -> bool:
         """Return True while there is no executor.
 
         Raises:
@@ -309,47 +309,54 @@ class SparkJobSession(msgspec.Struct, frozen=True):
     folder: Path
     executors: ExecutorWatch | None = None
 
-    def run(
+    def run_spark_action(
         self,
         action: Callable[[], T],
         on_progress: OnProgress | None = None,
-        timeout: float | None = None,
+        timeout_seconds: float | None = None,
         *,
-        name: str = "",
-        record: SparkJobStats | None = None,
+        job_name: str = "",
+        job_stats: SparkJobStats | None = None,
     ) -> T:
         """Run `action`, which uses Spark, in a background thread; report progress and handle Ctrl-C.
 
-        timeout: seconds. name: name of the jobs in Spark. record: receives statistics of the jobs.
+        timeout_seconds: seconds. job_name: name of the jobs in Spark. job_stats: receives statistics of the jobs.
 
         Raises:
             LimitError: the timeout passed; the job is cancelled.
             InputOutputError: there is no executor.
             KeyboardInterrupt: on SIGINT; Spark has then been killed, and the `with` block must end.
         """
-        context, deadline = self.spark.sparkContext, None if timeout is None else time.monotonic() + timeout
-        record = record or SparkJobStats()
-        group = record.start_group()
+        context, deadline = (
+            self.spark.sparkContext,
+            None if timeout_seconds is None else time.monotonic() + timeout_seconds,
+        )
+        job_stats = job_stats or SparkJobStats()
+        group = job_stats.create_job_group_name()
         if self.executors is not None:
             self.executors.restart_timeout()
 
         def run_in_group() -> T:
-            context.setJobGroup(group, name)
+            context.setJobGroup(group, job_name)
             return action()
 
         def poll() -> None:
             if deadline is not None and time.monotonic() > deadline:
                 context.cancelAllJobs()
                 raise LimitError("the time limit was reached")
-            waiting = self.executors.waiting_text if self.executors is not None and self.executors.is_waiting() else ""
+            waiting = (
+                self.executors.waiting_text
+                if self.executors is not None and self.executors.is_without_executors()
+                else ""
+            )
             if on_progress:
                 on_progress(self._read_progress(group, waiting))
 
-        result = run_in_background(run_in_group, poll, context._gateway.proc.kill)
-        record.update(context)
+        result = run_interruptibly_in_thread(run_in_group, poll, context._gateway.proc.kill)
+        job_stats.update(context)
         return result
 
-    def count_cores(self) -> int:
+    def count_parallel_tasks(self) -> int:
         """Return the number of tasks that can run in parallel; waits for the executors of a cluster."""
         if self.executors is not None:
             self.executors.wait_until_registered()
@@ -385,7 +392,7 @@ def open_session(master: str | SparkMaster = "local[*]") -> Iterator[SparkJobSes
     """
     chosen = SparkMaster.coerce(master)
     check_master_url(chosen.url)
-    require_extra("--master", "pyspark", "pyarrow", extra="spark")
+    require_modules_lifting_memory_limit("--master", "pyspark", "pyarrow", extra="spark")
     check_master_answers(chosen.url)
     user_conf = read_user_settings(chosen.conf)
     java_program = find_java.find_java()
@@ -402,7 +409,7 @@ def open_session(master: str | SparkMaster = "local[*]") -> Iterator[SparkJobSes
                 is_interrupted = True
                 raise
             finally:
-                _stop_spark(spark, is_killed=is_interrupted)
+                _stop_spark(spark, kills_only=is_interrupted)
 
 
 @contextlib.contextmanager
@@ -435,7 +442,7 @@ def _translate_java_errors() -> Iterator[None]:
     except Py4JNetworkError as error:
         raise InputOutputError("Spark's Java process ended unexpectedly") from error
     except Py4JError as error:
-        raise InputOutputError(f"Spark failed: {root_cause(error)}") from error
+        raise InputOutputError(f"Spark failed: {format_java_root_cause(error)}") from error
 
 
 @contextlib.contextmanager
@@ -452,7 +459,7 @@ def _mute_py4j() -> Iterator[None]:
         logging.root.removeFilter(is_not_py4j)
 
 
-def root_cause(error: Exception) -> str:
+def format_java_root_cause(error: Exception) -> str:
     """Return the innermost cause that Java reports, or else the first line, without the names of Java classes."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     causes = [line for line in lines if line.startswith("Caused by:")]
@@ -481,7 +488,7 @@ def _worker_environment(master: str) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(map(os.path.abspath, paths)),
         "PYTHONSAFEPATH": "1",
     }
-    if is_loopback(master):
+    if is_loopback_sufficient(master):
         values["SPARK_LOCAL_IP"] = "127.0.0.1"
     return values
 
@@ -510,7 +517,7 @@ def _start_spark(master: SparkMaster, user_conf: Mapping[str, str], folder: Path
         _kill_java(folder)
 
     try:
-        return run_in_background(
+        return run_interruptibly_in_thread(
             lambda: _create_spark_session(_launch_java(master, user_conf, folder), folder, abandoned),
             on_interrupt=give_up,
         )
@@ -541,7 +548,7 @@ def _launch_java(master: SparkMaster, user_conf: Mapping[str, str], folder: Path
     from pyspark import SparkConf
     from pyspark.java_gateway import launch_gateway
 
-    conf_values = build_settings(folder, user_conf, loopback=is_loopback(master.url), name=master.name)
+    conf_values = build_settings(folder, user_conf, loopback=is_loopback_sufficient(master.url), name=master.name)
     if not master.is_local:
         conf_values["spark.submit.pyFiles"] = str(write_package_zip(folder / "binlogtool.zip"))
     conf = SparkConf(loadDefaults=False).setMaster(master.url).setAll(list(conf_values.items()))
@@ -561,8 +568,8 @@ def _write_python_stub(folder: Path, python: str) -> None:
     script.chmod(0o700)
 
 
-def _stop_spark(spark: Any, *, is_killed: bool) -> None:
-    """Stop Spark cleanly, with a time limit, then end its Java process. is_killed: only end the process."""
+def _stop_spark(spark: Any, *, kills_only: bool) -> None:
+    """Stop Spark cleanly, with a time limit, then end its Java process. kills_only: only end the process."""
     gateway = spark.sparkContext._gateway
     done = threading.Event()
 
@@ -573,7 +580,7 @@ def _stop_spark(spark: Any, *, is_killed: bool) -> None:
         done.set()
 
     with suppress_logging():
-        if not is_killed:
+        if not kills_only:
             threading.Thread(target=stop_cleanly, daemon=True).start()
             done.wait(STOP_TIMEOUT_S)
         process = gateway.proc
@@ -585,7 +592,7 @@ def _stop_spark(spark: Any, *, is_killed: bool) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        if not is_killed:
+        if not kills_only:
             done.wait(_FINAL_CALL_TIMEOUT_S)
     _reset_pyspark()
 

@@ -42,13 +42,13 @@ from binlogtool.export.incremental_positions import (
 from binlogtool.export.manifest import (
     ReadRequest,
     TaskFile,
-    list_members,
-    pack_by_size,
-    parse_options,
-    parse_paths,
+    list_task_files,
+    pack_consecutive_by_size,
+    parse_data_source_options,
+    parse_load_paths,
 )
 from binlogtool.export.read_one_table_as_arrow import TableRowReader, make_row_reader, search_table
-from binlogtool.export.read_rows_of_one_file import add_histories, read_member
+from binlogtool.export.read_rows_of_one_file import add_carried_states, read_file_rows
 from binlogtool.export.records_to_arrow import RecordRowReader
 from binlogtool.findings import make_finding
 from binlogtool.format_api.row_output_interfaces import TableColumn, TableSchema
@@ -85,8 +85,8 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         Raises:
             UsageError: an option has an invalid value.
         """
-        request = parse_options(options, files=False)
-        paths, format_ = parse_paths(options), options.get("format", "auto")
+        request = parse_data_source_options(options, finds_files=False)
+        paths, format_ = parse_load_paths(options), options.get("format", "auto")
         for path in paths:
             if "*" in path and not os.path.exists(path):  # otherwise the query would wait for it
                 raise UsageError(f"{path}: patterns are not supported; name the directory of the log")
@@ -104,12 +104,12 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Ignore files and bytes that appear after this call."""
-        self.source.freeze()
+        self.source.ignore_later_growth()
 
     def latestOffset(self, start: Mapping[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
         """Return the offset up to which each file is read next; a file that cannot be read keeps its position."""
         positions = parse_positions(start)
-        self.source.advance(positions, to_budget(limit))
+        self.source.advance_positions_in_place(positions, to_budget(limit))
         offset = {"files": {name: one.to_dict() for name, one in positions.items()}}
         return offset | self._find_table_ids(start or {})
 
@@ -118,12 +118,12 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if self.request.object is None or start.get("ids") is not None:
             return {"ids": start["ids"]} if "ids" in start else {}
         members = tuple(member for path in self.source.paths for member in self._list_members(path))
-        ids = search_table(add_histories(replace(self.request, members=members))).ids
+        ids = search_table(add_carried_states(replace(self.request, members=members))).ids
         return {"ids": sorted(ids)} if ids else {}
 
     def _list_members(self, path: str) -> list[TaskFile]:
         try:
-            return list_members(path, self.source.format)
+            return list_task_files(path, self.source.format)
         except BinlogtoolError:
             return []
 
@@ -134,7 +134,9 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         pieces, request = self.source.list_reads(parse_positions(start), parse_positions(end)), self.request
         sizes = [piece.member.size if isinstance(piece, PlannedRead) else 0 for piece in pieces]
         count = request.groups + sum(size >= request.split_size for size in sizes)
-        return [StreamPartition(share, end.get("ids") or ()) for share in pack_by_size(pieces, sizes, count)]
+        return [
+            StreamPartition(share, end.get("ids") or ()) for share in pack_consecutive_by_size(pieces, sizes, count)
+        ]
 
     def read(self, partition: StreamPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition."""
@@ -149,7 +151,7 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             elif self.source.is_as_planned(piece):
                 is_file_closed = partial(bool, piece.reached.done)
                 request = self.request if piece.earlier is None else self.request.with_hints(earlier=piece.earlier)
-                yield from read_member(piece.member, request, piece.part, reader, is_file_closed)
+                yield from read_file_rows(piece.member, request, piece.part, reader, is_file_closed)
             else:
                 found = make_finding("changed-while-read", 0, 0, "the file was replaced before its new bytes were read")
                 yield reader.build_damage_batch(piece.member.name, piece.member.format, found)

@@ -34,7 +34,7 @@ from binlogtool.export.manifest import (
     ProgressCallback,
     ProgressStep,
     SparkJobStats,
-    balance_by_size,
+    balance_indexes_by_size,
     describe_job_stats,
     read_stamp,
 )
@@ -44,15 +44,15 @@ from binlogtool.format_api.replay_rules import ReplayRules
 from binlogtool.limits import MIB
 from binlogtool.prediction.predict_replay import (
     ReplayResult,
-    add_state,
+    add_final_object_states,
     find_logs_to_replay,
     max_objects,
-    replay_unpacked,
+    replay_log_with_unpacked_files,
 )
-from binlogtool.prediction.replay_options import ReplayOptions, find_end_positions
+from binlogtool.prediction.replay_options import ReplayOptions, assign_end_position_to_logs
 from binlogtool.prediction.row_store import KeyEntry, ObjectState, Patch, ReplayState, hash_final_row, merge_entries
 from binlogtool.spark.session import SparkJobSession, make_module_paths_absolute, use_session
-from binlogtool.verification.verify_logs import LogVerifyOptions, find_logs, verify_log
+from binlogtool.verification.verify_logs import LogVerifyOptions, find_logs_to_verify, verify_log
 from binlogtool.verification.verify_report import Report, merge_reports
 
 # --- Many logs in one Spark job ---
@@ -119,14 +119,19 @@ class SparkJobRunner(msgspec.Struct, frozen=True):
             context = session.spark.sparkContext
 
             def run_job() -> list[Any]:
-                from binlogtool.spark.executor_kernel_report import create_backend_accumulator, record_backend_name
+                from binlogtool.spark.executor_kernel_report import (
+                    create_backend_accumulator,
+                    yield_items_and_record_backend,
+                )
 
-                tasks = max(GROUPS_PER_CORE * session.count_cores(), total // _MAX_TASK_BYTES)
-                shares = balance_by_size([unit.size for unit in units], tasks)
+                tasks = max(GROUPS_PER_CORE * session.count_parallel_tasks(), total // _MAX_TASK_BYTES)
+                shares = balance_indexes_by_size([unit.size for unit in units], tasks)
                 numbered = [[(i, units[i]) for i in share] for share in shares]
                 backends = create_backend_accumulator(context)
                 distributed = context.parallelize(numbered, max(1, len(numbered)))
-                distributed = distributed.mapPartitions(partial(record_backend_name, backend_names=backends))
+                distributed = distributed.mapPartitions(
+                    partial(yield_items_and_record_backend, backend_accumulator=backends)
+                )
                 rows: list[Any] = job(distributed, max(1, len(numbered))).collect()
                 self.record.backends |= backends.value
                 return rows
@@ -138,13 +143,13 @@ class SparkJobRunner(msgspec.Struct, frozen=True):
             name = f"{self.work}: {stage}, {len(units):,} logs"
             on_progress = None if self.on_step is None else report_progress
             timeout = None if self.deadline is None else max(self.deadline - time.monotonic(), 0.1)
-            return session.run(run_job, on_progress, timeout, name=name, record=self.record)
+            return session.run_spark_action(run_job, on_progress, timeout, job_name=name, job_stats=self.record)
 
     @property
-    def parallel(self) -> int:
+    def parallel_task_count(self) -> int:
         """Number of tasks that run at the same time; see `TaskRunner`."""
         assert self.session is not None
-        return self.session.count_cores()
+        return self.session.count_parallel_tasks()
 
     def run_tasks(self, stage: str, tasks: Sequence[Task], work: Callable[[Task], Result]) -> list[Result]:
         """Return the result of `work` for each task, in the order of the tasks.
@@ -221,7 +226,7 @@ def verify_on_spark(
     unit_positions: list[tuple[int, int]] = []
     for number, path in enumerate(paths):
         reports_by_path.append([])
-        for log in find_logs(path, format):
+        for log in find_logs_to_verify(path, format):
             if isinstance(log, Report):
                 reports_by_path[number].append(log)
                 continue
@@ -252,25 +257,25 @@ def run_each(
 
     home: the directory that relative paths refer to.
     """
-    with _change_directory(home):
+    with _change_to_driver_directory(home):
         for number, unit in units:
             try:
                 yield number, work(unit)
             except Exception as error:
-                yield number, to_portable_error(error)
+                yield number, make_picklable_error(error)
 
 
 @contextlib.contextmanager
-def _change_directory(home: str) -> Iterator[None]:
+def _change_to_driver_directory(driver_directory: str) -> Iterator[None]:
     """Change to the driver's directory for the `with` block, if this machine has it."""
     make_module_paths_absolute()
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
-            stack.enter_context(contextlib.chdir(home))
+            stack.enter_context(contextlib.chdir(driver_directory))
         yield
 
 
-def to_portable_error(error: Exception) -> Exception:
+def make_picklable_error(error: Exception) -> Exception:
     """Return an error that can be pickled and sent to the driver."""
     if isinstance(error, BinlogtoolError | MemoryError):
         return error
@@ -293,7 +298,10 @@ ObjectBases = dict[str, tuple[int, ObjectState]]
 
 
 class LogDecision(NamedTuple):
-    """Decisions on a log. bases: see `ReplayState.get_keyless_states`; None = no state. spilled: see `add_state`."""
+    """Decisions on a log. bases: see `ReplayState.get_emptied_or_keyless_objects`; None = no state.
+
+    spilled: see `add_final_object_states`.
+    """
 
     replayed: ReplayResult
     bases: ObjectBases | None = None
@@ -319,11 +327,11 @@ def replay_on_spark(
     """
     logs = [(number, path, group) for number, path in enumerate(paths) for group in find_logs_to_replay(path, format)]
     units = [unit for number, path, group in logs for unit in make_log_tasks(number, path, [group])]
-    ends = find_end_positions(options.until, [replace(group, compressed={}) for _, _, group in logs])
+    ends = assign_end_position_to_logs(options.until, [replace(group, compressed={}) for _, _, group in logs])
     decide = partial(_decide_logs, options=options, ends=ends, home=os.getcwd())
 
     def distribute(spread: Any, tasks: int) -> Any:
-        return spread.mapPartitions(decide).groupByKey(tasks).mapPartitions(_fold_keys)
+        return spread.mapPartitions(decide).groupByKey(tasks).mapPartitions(_fold_entries_and_sum_rows)
 
     rows = runner.run_rdd_job("replay", units, distribute)
     runner.report_job_stats()
@@ -332,7 +340,10 @@ def replay_on_spark(
     for row in rows:
         if isinstance(row, KeySums):
             sums[row.log].append(row)
-    return [_combine_result(result_or_raise(decided[number]), sums[number], options) for number in range(len(units))]
+    return [
+        _add_summed_state_to_result(result_or_raise(decided[number]), sums[number], options)
+        for number in range(len(units))
+    ]
 
 
 # -- on executors --------------------------------------------------------------------------------------------------
@@ -367,9 +378,9 @@ def _replay_log(unit: LogTask, *, options: ReplayOptions, states: list[ReplaySta
         states.append(ReplayState(options.limits.max_memory, patch))
         return states[0].apply_changes
 
-    replayed = replay_unpacked(unit.to_group(), options, make_change_sink=create_state)
+    replayed = replay_log_with_unpacked_files(unit.to_group(), options, make_change_sink=create_state)
     stateless = _replay_rules(replayed.format).effects is None or not options.digest
-    return LogDecision(replayed, None if stateless else states[0].get_keyless_states())
+    return LogDecision(replayed, None if stateless else states[0].get_emptied_or_keyless_objects())
 
 
 @lru_cache
@@ -379,10 +390,10 @@ def _replay_rules(format: str) -> ReplayRules:
     return rules
 
 
-def _fold_keys(groups: Iterable[tuple[RowKey, Iterable[tuple[int, Any]]]]) -> Iterator[Any]:
+def _fold_entries_and_sum_rows(entries_by_key: Iterable[tuple[RowKey, Iterable[tuple[int, Any]]]]) -> Iterator[Any]:
     """Fold the entries of every key, and yield sums of the rows by object; values without a key pass unchanged."""
     sums: dict[tuple[int, str, int], ObjectState] = {}
-    for (log, format, name, key), values in groups:
+    for (log, format, name, key), values in entries_by_key:
         if not format:
             yield from ((log, value) for _, value in values)
             continue
@@ -390,7 +401,7 @@ def _fold_keys(groups: Iterable[tuple[RowKey, Iterable[tuple[int, Any]]]]) -> It
         row = hash_final_row(name, key, _join_entries(values, patch), patch)
         total = sums.setdefault((log, name, 0 if row is None else row[0]), ObjectState())
         if row is not None:
-            total.add(row[1])
+            total.add_row_hash(row[1])
     yield from (KeySums(*place, state) for place, state in sums.items())
 
 
@@ -405,13 +416,17 @@ def _join_entries(values: Iterable[tuple[int, KeyEntry]], patch: Patch | None) -
 # -- on the driver -------------------------------------------------------------------------------------------------
 
 
-def _combine_result(decided: LogDecision, sums: list[KeySums], options: ReplayOptions) -> ReplayResult:
+def _add_summed_state_to_result(
+    log_decision: LogDecision, key_sums: list[KeySums], options: ReplayOptions
+) -> ReplayResult:
     """Return the result with its state; rows of an object that was emptied later are not counted."""
-    if decided.bases is None:
-        return decided.replayed
-    state = {name: rows for name, (_, rows) in decided.bases.items()}
-    for _, name, epoch, task_state in sums:
+    if log_decision.bases is None:
+        return log_decision.replayed
+    state = {name: rows for name, (_, rows) in log_decision.bases.items()}
+    for _, name, epoch, task_state in key_sums:
         total = state.setdefault(name, ObjectState())
-        if epoch == decided.bases.get(name, (0, None))[0]:
-            total.add(task_state.total, 1, task_state.keys)
-    return add_state(decided.replayed, dict(sorted(state.items())), decided.spilled, max_objects(options.limits))
+        if epoch == log_decision.bases.get(name, (0, None))[0]:
+            total.add_row_hash(task_state.total, 1, task_state.keys)
+    return add_final_object_states(
+        log_decision.replayed, dict(sorted(state.items())), log_decision.spilled, max_objects(options.limits)
+    )

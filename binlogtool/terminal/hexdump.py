@@ -57,11 +57,11 @@ class HexdumpOptions(msgspec.Struct, frozen=True):
 _DEFAULT_OPTIONS = HexdumpOptions()
 
 
-def choose_width(columns: int | None) -> int:
+def choose_bytes_per_line(screen_columns: int | None) -> int:
     """Return the number of bytes per line that leaves space for labels beside them; at least 4."""
-    if columns is None:
+    if screen_columns is None:
         return 16
-    layouts = (_get_layout(HexdumpOptions(width=width, columns=columns)) for width in (16, 8))
+    layouts = (_get_layout(HexdumpOptions(width=width, columns=screen_columns)) for width in (16, 8))
     return next((page.options.width for page in layouts if page.label_width >= _LABEL_WIDTH), 4)
 
 
@@ -78,7 +78,7 @@ def render_hexdump(
     data = _RowBytes(spaces)
     layout = _get_layout(options)
     if heading:
-        yield layout.header()
+        yield layout.format_column_numbers()
     rows_by_space: dict[str, list[FieldRow]] = {}
     for row in rows:
         space, depth = row[6], row[8]
@@ -109,7 +109,7 @@ def make_label(row: FieldRow, options: HexdumpOptions) -> str:
     return _get_layout(options)._format_label(row).rstrip()
 
 
-def line_template(options: HexdumpOptions) -> tuple[list[int], bytes]:
+def make_line_layout_and_blank_line(options: HexdumpOptions) -> tuple[list[int], bytes]:
     """Return the layout of a line for `schema.annotation_types`, and a line without bytes and label."""
     layout = _get_layout(options)
     blank = layout._format_line(0, "", "", _BLANK_ROW, ".")[:-1].rstrip()
@@ -174,7 +174,7 @@ class _LineLayout(msgspec.Struct):
     def format_offset(self, value: int) -> str:
         return _OFFSET_FORMAT % value
 
-    def header(self) -> str:
+    def format_column_numbers(self) -> str:
         """Return the column numbers above the hex."""
         names = "".join(f"{at:02x}"[-2:] + self.separators[at] for at in range(self.options.width))
         return self.paint(" " * (OFFSET_DIGITS + 3) + names, "offset")
@@ -187,11 +187,11 @@ class _LineLayout(msgspec.Struct):
                 return
         elif not row.leaf:
             if not row.ok and row.meaning:
-                yield from self._add_labels(row, iter([(row.start, "", "")]))
+                yield from self._iter_labelled_lines(row, iter([(row.start, "", "")]))
             return
-        yield from self._add_labels(row, self._iter_lines(row, data.row_bytes(row)))
+        yield from self._iter_labelled_lines(row, self._iter_offset_hex_and_ascii(row, data.row_bytes(row)))
 
-    def _add_labels(self, row: FieldRow, lines: Iterator[tuple[int, str, str]]) -> Iterator[str]:
+    def _iter_labelled_lines(self, row: FieldRow, lines: Iterator[tuple[int, str, str]]) -> Iterator[str]:
         """Yield the lines of a row with its label beside them, or above them if the screen is too narrow."""
         labels = self._fold_label(row)
         if self.options.columns is not None and self.label_width < _MIN_LABEL_WIDTH:
@@ -212,7 +212,7 @@ class _LineLayout(msgspec.Struct):
             return fold_column(label, self.label_width)
         return [f"  {text}" for text in fold_line(label, columns - 2)]
 
-    def _iter_lines(self, row: FieldRow, data: bytes) -> Iterator[tuple[int, str, str]]:
+    def _iter_offset_hex_and_ascii(self, row: FieldRow, data: bytes) -> Iterator[tuple[int, str, str]]:
         """Yield (offset, hex, ASCII) of each line."""
         width = self.options.width
         start, end = row.start, row.start + len(data)
@@ -233,11 +233,11 @@ class _LineLayout(msgspec.Struct):
         if end < row.end:
             yield end, f"{self.ellipsis} {row.end - end:,} bytes more", ""
 
-    def _format_hex(self, piece: bytes, column: int) -> str:
+    def _format_hex(self, piece: bytes, first_column: int) -> str:
         digits = piece.hex()
         seams = self.separators
-        cells = [digits[2 * i : 2 * i + 2] + seams[column + i] for i in range(len(piece))]
-        return " " * self.columns[column] + "".join(cells)
+        cells = [digits[2 * i : 2 * i + 2] + seams[first_column + i] for i in range(len(piece))]
+        return " " * self.columns[first_column] + "".join(cells)
 
     def _format_line(self, offset: int | None, hexes: str, text: str, row: FieldRow, label: str) -> str:
         """Return one line; a line without an offset continues a label."""
@@ -356,7 +356,7 @@ def kernel_compiler(backend: str) -> Callable[[Any], Any] | None:
     return selected_backend.compile_kernel if selected_backend.name == "native" else None
 
 
-def draw_hexdump(
+def draw_hexdump_in_chunks(
     rows: Iterable[FieldRow], spaces: Iterable[AddressSpace], options: HexdumpOptions, heading: bool, compile_: Any
 ) -> Iterator[bytes]:
     """Yield the text in pieces of whole lines. compile_: function that compiles a kernel; None = no compiled code."""
@@ -369,11 +369,11 @@ def draw_hexdump(
     lines = _FieldBuffer(spaces[0], options, _compile_put_lines(compile_))
     for row in lines.unfold(rows):
         if not lines.try_add_row(row):
-            yield lines.draw()
+            yield lines.draw_and_clear()
             yield from _encode_lines(render_hexdump((row,), spaces, options, heading=False))
         elif len(lines.starts) >= _FIELDS_AT_ONCE:
-            yield lines.draw()
-    yield lines.draw()
+            yield lines.draw_and_clear()
+    yield lines.draw_and_clear()
 
 
 def join_small_pieces(pieces: Iterable[AnnotatedPiece]) -> Iterator[tuple[list[FieldRow], tuple[AddressSpace, ...]]]:
@@ -509,12 +509,12 @@ class _FieldBuffer(msgspec.Struct):
         self.marks.append(32 if ok else 33)
         return True
 
-    def draw(self) -> bytes:
+    def draw_and_clear(self) -> bytes:
         """Draw and remove all buffered fields."""
         count = len(self.starts)
         if not count:
             return b""
-        layout, blank = line_template(self.options)
+        layout, blank = make_line_layout_and_blank_line(self.options)
         texts = "".join(self.labels).encode("utf-8", "backslashreplace")
         out = bytearray(2 * count * (len(blank) + 2) + len(texts))
         integers = (array("q", one) for one in (self.starts, self.ends, self.marks, layout, list(blank)))

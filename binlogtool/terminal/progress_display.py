@@ -172,7 +172,7 @@ class ProgressDisplay:
             _write_stderr(f"\r\x1b[K{self._format_line(_terminal_columns() - 1)}")
             self._has_line = True
 
-    def end(self) -> None:
+    def finish_display(self) -> None:
         """Clear the line on a terminal, and show nothing more."""
         self._ended.set()
         self.clear_line()

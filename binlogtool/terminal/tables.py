@@ -63,7 +63,7 @@ def render_table(rows: Sequence[Sequence[str]], *, ascii_only: bool = False, wid
         console.print(_make_rich_table(rows, min_widths, ascii_only=ascii_only))
         lines = out.getvalue().splitlines()
     else:
-        lines = _render_many_rows(rows, min_widths, console, out, ascii_only=ascii_only)
+        lines = _render_rows_without_rich(rows, min_widths, console, out, ascii_only=ascii_only)
     return "".join(f"{line.rstrip()}\n" for line in lines).encode("utf-8", "backslashreplace")
 
 
@@ -91,7 +91,7 @@ def _make_rich_table(rows: Sequence[Sequence[str]], min_widths: Sequence[int], *
     return table
 
 
-def _render_many_rows(
+def _render_rows_without_rich(
     rows: Sequence[Sequence[str]], min_widths: Sequence[int], console: Console, out: io.StringIO, *, ascii_only: bool
 ) -> Iterator[str]:
     """Yield the lines of a table; rich draws only the rows that determine the column widths."""
@@ -173,10 +173,10 @@ class ScreenTableWriter(RecordEncoder):
             for row in self._cells.format_rows(block, self._columns)
         ]
         table = [list(self._columns), *rows]
-        return render_table(_fit_records(table) if self._is_default else table, ascii_only=self._ascii)
+        return render_table(_fit_table_to_screen(table) if self._is_default else table, ascii_only=self._ascii)
 
 
-def _fit_records(rows: list[list[str]]) -> list[list[str]]:
+def _fit_table_to_screen(rows: list[list[str]]) -> list[list[str]]:
     """Leave out empty columns, and on a narrow screen the least informative ones; date and time then take two lines."""
     rows = _select_columns(rows, [any(row[i] for row in rows[1:]) for i in range(len(rows[0]))])
     columns = _table_width()

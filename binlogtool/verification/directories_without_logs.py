@@ -15,7 +15,7 @@ _COMPANION_SUFFIXES = (".index", ".idx", ".state")
 """Name suffixes of files that exist beside logs and hold no records."""
 
 
-def report_empty_directories(top: str, log_directories: Mapping[str, str]) -> Iterator[SetReport]:
+def report_directories_without_log(top: str, log_directories: Mapping[str, str]) -> Iterator[SetReport]:
     """Yield a report about each directory without a log that is beside directories with logs, one for each server.
 
     log_directories: the directories with logs, relative to `top` -> format.

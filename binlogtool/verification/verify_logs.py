@@ -23,13 +23,13 @@ from binlogtool.core import report_progress
 from binlogtool.core.open_file import (
     LogFile,
     SiblingFiles,
-    find_file_method,
+    detect_file_compression,
     find_format,
     is_url,
     open_file,
     total_size,
 )
-from binlogtool.core.open_file_holders import find_directory_writers
+from binlogtool.core.open_file_holders import find_processes_writing_directory
 from binlogtool.core.record_and_selection_types import ReadOptions
 from binlogtool.core.report_progress import (
     FILE,
@@ -47,16 +47,16 @@ from binlogtool.core.resolve_paths import (
     find_entry_kind,
     find_logs_among,
     resolve_path,
-    unpack_members,
+    unpack_compressed_members,
 )
-from binlogtool.core.scan import DamagedRange, Scan
+from binlogtool.core.scan_file import DamagedRange, Scan
 from binlogtool.errors import BinlogtoolError, FileVanishedError, LimitError, UsageError
-from binlogtool.findings import Finding, FindingCollector, Severity, make_finding
+from binlogtool.findings import CappedFindings, Finding, Severity, make_finding
 from binlogtool.format_api.encode_json import TimeFormatter
 from binlogtool.format_api.format import Format, Hints, SetFinding, SetMember, ValidationResult, Validator
 from binlogtool.limits import Limits
 from binlogtool.schema import backends
-from binlogtool.verification.directories_without_logs import report_empty_directories
+from binlogtool.verification.directories_without_logs import report_directories_without_log
 from binlogtool.verification.verify_report import (
     FileReport,
     FileReports,
@@ -137,7 +137,7 @@ class VerifiedMember(msgspec.Struct, frozen=True):
         """The report on the file."""
         return FileReports.unpack(self.packed_report)
 
-    def with_name(self, name: str) -> VerifiedMember:
+    def copy_with_name(self, name: str) -> VerifiedMember:
         """Return the same file as a set member with another name."""
         return replace(self, member=replace(self.member, name=name))
 
@@ -182,19 +182,19 @@ def verify_file(file: LogFile, options: LogVerifyOptions) -> VerifiedMember:
         if deep and file.layout.readable
         else None
     )
-    findings = FindingCollector(options.limits.max_findings_per_id)
-    findings.add(file.layout.findings)
+    findings = CappedFindings(options.limits.max_findings_per_id)
+    findings.add_findings(file.layout.findings)
     newest_time = NewestTime() if options.times else None
-    sequences = _feed_validator(scan, validator, findings, newest_time)
+    sequences = _scan_and_validate(scan, validator, findings, newest_time)
     verdict = validator.finish(scan.file_tail()) if validator else None
     if verdict and scan.incomplete is not None:
         verdict = replace(verdict, findings=(), durable_end=None, details={}, repairable=False)
     if verdict:
-        findings.add(verdict.findings)
+        findings.add_findings(verdict.findings)
         sequences = verdict.sequences if file.format.validation.validator_reports_sequences else sequences
-    findings.add(_find_closing_problems(scan, file, options))
+    findings.add_findings(_find_closing_problems(scan, file, options))
     if options.expect_closed and verdict is not None:
-        findings.add(_report_unprovable_end(scan, file.format, verdict))
+        findings.add_findings(_report_unprovable_end(scan, file.format, verdict))
     report = FileReport(
         path=file.path,
         format=file.format.name,
@@ -226,7 +226,7 @@ def verify_file(file: LogFile, options: LogVerifyOptions) -> VerifiedMember:
         else None
     )
     member = SetMember(file.name, _compact_layout(file), compact_verdict, scan.file_tail())
-    return VerifiedMember(FileReports.pack(report), member, scan.incomplete or scan.over_limit)
+    return VerifiedMember(FileReports.pack_if_packable(report), member, scan.incomplete or scan.over_limit)
 
 
 _NEWEST_RECORDS = 64
@@ -239,7 +239,7 @@ class NewestTime:
     def __init__(self) -> None:
         self.time: int | None = None
 
-    def update(self, format_: Format, context: Any, batch: Batch) -> None:
+    def update_from_batch(self, format_: Format, context: Any, batch: Batch) -> None:
         """Take the last records of a batch into account."""
         count = batch.records.count
         envelope = format_.output.decode_envelopes(context, batch, max(0, count - _NEWEST_RECORDS), count)
@@ -273,21 +273,21 @@ def _find_durable_end(scan: Scan, file: LogFile, verdict: ValidationResult | Non
     return scan.good_end if verdict is None or verdict.durable_end is None else verdict.durable_end
 
 
-def _feed_validator(
-    scan: Scan, validator: Validator | None, findings: FindingCollector, newest_time: NewestTime | None
+def _scan_and_validate(
+    scan: Scan, validator: Validator | None, findings: CappedFindings, newest_time: NewestTime | None
 ) -> tuple[int | None, int | None]:
     """Scan the file, validate its batches and collect findings; return the first and the last sequence number."""
     first = last = None
     for segment in scan.segments():
         batch = segment.good_records if isinstance(segment, DamagedRange) else segment
         if isinstance(segment, DamagedRange):
-            findings.add(segment.findings)
+            findings.add_findings(segment.findings)
             if validator:
                 validator.skip_damage(segment.start, segment.end)
         if newest_time is not None and batch is not None and batch.records.count:
-            newest_time.update(scan.format, scan.layout.context, batch)
+            newest_time.update_from_batch(scan.format, scan.layout.context, batch)
         if validator and batch is not None:
-            findings.add(validator.validate_batch(batch))
+            findings.add_findings(validator.validate_batch(batch))
             if batch.records.count and not scan.format.validation.validator_reports_sequences:
                 batch_first, batch_last = _read_sequences(scan.format, scan.layout.context, batch)
                 first, last = batch_first if first is None else first, batch_last
@@ -318,8 +318,8 @@ def _find_closing_problems(scan: Scan, file: LogFile, options: LogVerifyOptions)
         )
         findings.append(_explain_finding(file, unclosed))
     if options.expect_closed:
-        findings = [one.with_severity(Severity.ERROR) for one in findings]
-    changed = file.find_change()
+        findings = [one.copy_with_severity(Severity.ERROR) for one in findings]
+    changed = file.find_change_since_open()
     return [*findings, changed] if changed else findings
 
 
@@ -349,7 +349,7 @@ def _raise_open_end_severity(findings: tuple[Finding, ...], expect_closed: bool)
         return findings
     ids = ("torn-tail", "unclean-close")
     return tuple(
-        one.with_severity(Severity.ERROR) if one.id in ids and one.facts.get("provable") is not False else one
+        one.copy_with_severity(Severity.ERROR) if one.id in ids and one.facts.get("provable") is not False else one
         for one in findings
     )
 
@@ -379,9 +379,9 @@ def examine_log(
         verified: Name -> file that was already verified and is not read again.
     """
     if not _needs_unpacking(group):
-        return _examine_members(group, options, open_member, verified)
-    with unpack_members(group) as unpacked:
-        examination = _examine_members(unpacked.group, options, open_member, verified)
+        return _verify_members_and_set(group, options, open_member, verified)
+    with unpack_compressed_members(group) as unpacked:
+        examination = _verify_members_and_set(unpacked.group, options, open_member, verified)
     failures = (replace(one, path=unpacked.restore_path(one.path)) for one in examination.failures)
     return replace(
         examination,
@@ -395,19 +395,21 @@ def _needs_unpacking(group: LogGroup) -> bool:
     """Return True if a log has compressed files, and is read at any offset of any file."""
     if group.is_set:
         return bool(group.compressed) and group.format is not None and group.format.reading.reads_siblings
-    if is_url(group.path) or find_file_method(group.path) is None:
+    if is_url(group.path) or detect_file_compression(group.path) is None:
         return False
     name = next(formats.find_by_file_name(strip_compressed_suffix(os.path.basename(group.path))), None)
     return name is not None and formats.load_format(name).reading.reads_siblings
 
 
-def _use_compressed_path(one: VerifiedMember, unpacked: UnpackedLog) -> VerifiedMember:
+def _use_compressed_path(member: VerifiedMember, unpacked: UnpackedLog) -> VerifiedMember:
     """Return the member with the path of its compressed file instead of its unpacked file."""
-    report = replace(one.report, path=unpacked.restore_path(one.report.path))
-    return replace(one, packed_report=FileReports.pack(report)).with_name(unpacked.restore_path(one.member.name))
+    report = replace(member.report, path=unpacked.restore_path(member.report.path))
+    return replace(member, packed_report=FileReports.pack_if_packable(report)).copy_with_name(
+        unpacked.restore_path(member.member.name)
+    )
 
 
-def _examine_members(
+def _verify_members_and_set(
     group: LogGroup,
     options: LogVerifyOptions,
     open_member: Callable[..., LogFile],
@@ -489,8 +491,8 @@ def _verify_members(
             file.source.close()
 
 
-def _make_timeout_failure(group: LogGroup, count: int) -> PathFailure:
-    files = f"{count:,} of {len(group.names):,} files were not read"
+def _make_timeout_failure(group: LogGroup, unread_files: int) -> PathFailure:
+    files = f"{unread_files:,} of {len(group.names):,} files were not read"
     text = f"{files}: the time limit ended the work (--timeout, --max-duration)"
     return PathFailure(group.path, text, LimitError.exit_code)
 
@@ -500,7 +502,9 @@ def _add_incomplete_reason(member: VerifiedMember) -> PackableReport:
     if member.incomplete_reason is None:
         return member.packed_report
     report = member.report
-    return FileReports.pack(replace(report, details={**report.details, "incomplete": member.incomplete_reason}))
+    return FileReports.pack_if_packable(
+        replace(report, details={**report.details, "incomplete": member.incomplete_reason})
+    )
 
 
 def _get_format_name(group: LogGroup) -> str:
@@ -518,13 +522,15 @@ def _validate_set(
     """
     assert group.format is not None
     rules = group.format.validation.validate_set
-    unread = [SetMember(name, None, None, None) for name in (*group.strays, *unreadable, *_list_between(group))]
+    unread = [SetMember(name, None, None, None) for name in (*group.strays, *unreadable, *_list_unnamed_between(group))]
     set_findings = list(rules([*(one.member for one in members), *unread])) if rules else []
     if group.unnamed:  # a file that is not found may be one of these
-        set_findings = [one for one in set_findings if one.finding.id != "missing-member" or _is_missing(group, one)]
+        set_findings = [
+            one for one in set_findings if one.finding.id != "missing-member" or _is_file_missing(group, one)
+        ]
     by_file: dict[str, list[SetFinding]] = {}
     set_findings = [_report_link_or_fifo_in_place_of_file(group, one) for one in set_findings]
-    for one in _attribute_gaps(set_findings, members):
+    for one in _attribute_gaps_to_cut_files(set_findings, members):
         by_file.setdefault(one.file, []).append(one)
     reports = [
         _add_set_findings(report, by_file.pop(one.member.name)) if one.member.name in by_file else report
@@ -553,7 +559,9 @@ def _report_link_or_fifo_in_place_of_file(group: LogGroup, found: SetFinding) ->
     return replace(found, finding=replace(found.finding, message=message, facts=facts))
 
 
-def _attribute_gaps(set_findings: Sequence[SetFinding], members: Sequence[VerifiedMember]) -> Iterator[SetFinding]:
+def _attribute_gaps_to_cut_files(
+    set_findings: Sequence[SetFinding], members: Sequence[VerifiedMember]
+) -> Iterator[SetFinding]:
     """Yield the findings; a gap after a compressed file that is cut or damaged is a finding about that file."""
     previous_by_name = {following.member.name: one for one, following in pairwise(members)}
     for one in set_findings:
@@ -573,7 +581,7 @@ def _is_cut_stream(member: VerifiedMember) -> bool:
     )
 
 
-def _is_missing(group: LogGroup, found: SetFinding) -> bool:
+def _is_file_missing(group: LogGroup, found: SetFinding) -> bool:
     """Return True if the file that a finding is about does not exist under another path than those that were named."""
     if found.finding.facts.get("between"):
         return True
@@ -583,7 +591,7 @@ def _is_missing(group: LogGroup, found: SetFinding) -> bool:
     )
 
 
-def _list_between(group: LogGroup) -> list[str]:
+def _list_unnamed_between(group: LogGroup) -> list[str]:
     """Return the existing files between the first and the last named file that were not named, in the log's order."""
     assert group.format is not None
     order = list((group.format.files.sort_names or sorted)([*group.names, *group.unnamed]))
@@ -594,7 +602,9 @@ def _list_between(group: LogGroup) -> list[str]:
 def _make_unnamed_note(group: LogGroup) -> Iterator[Finding]:
     """Yield the note that files between the named ones exist and were not checked."""
     patterns = {re.sub(r"\d+", "#", name) for name in group.names}
-    between = [name for name in _list_between(group) if re.sub(r"\d+", "#", name) in patterns]  # not its .idx file
+    between = [
+        name for name in _list_unnamed_between(group) if re.sub(r"\d+", "#", name) in patterns
+    ]  # not its .idx file
     if names := [_find_stored_name(group.path, name) for name in between]:
         listed = f"{names[0]} and {len(names) - 1:,} more exist" if names[1:] else f"{names[0]} exists"
         text = f"{listed} between the named files and {'were' if names[1:] else 'was'} not checked; name all files of "
@@ -619,7 +629,7 @@ def _add_set_findings(packed_report: PackableReport, set_findings: list[SetFindi
     findings = [one for one in report.findings if one.id not in withdrawn]
     findings += [f.finding for f in set_findings]
     findings.sort(key=lambda one: -1 if one.offset is None else one.offset)
-    return FileReports.pack(replace(report, findings=tuple(findings)))
+    return FileReports.pack_if_packable(replace(report, findings=tuple(findings)))
 
 
 # --- Verification of a log in use ---
@@ -659,7 +669,7 @@ def verify_until_stable(group: LogGroup, relist: Callable[[], LogGroup | None], 
         examination = examine_log(group, options, verified=verified)
         previous, problems = problems, _collect_problems(examination.report)
         unfinished = _select_unfinished_rotations(examination.report)
-        if unfinished and any(find_directory_writers(os.path.dirname(group.member_path(group.names[0])))):
+        if unfinished and any(find_processes_writing_directory(os.path.dirname(group.member_path(group.names[0])))):
             problems, unfinished = problems - unfinished, set()
         if problems <= previous and not unfinished:
             break
@@ -756,21 +766,27 @@ def verify_paths(
 
     The time limit applies to the whole call.
     """
-    return merge_reports(_verify_units(group_named_files([os.fspath(path) for path in paths], format), format, options))
+    return merge_reports(
+        _verify_paths_and_sets(group_named_files([os.fspath(path) for path in paths], format), format, options)
+    )
 
 
 _OUT_OF_TIME = "were not verified because the time limit was reached (--timeout, --max-duration)"
 
 
-def _verify_units(units: Sequence[str | LogGroup], format: str, options: LogVerifyOptions) -> Iterator[Report]:
+def _verify_paths_and_sets(
+    paths_and_sets: Sequence[str | LogGroup], format: str, options: LogVerifyOptions
+) -> Iterator[Report]:
     timeout = options.limits.timeout
     deadline = None if timeout is None else time.monotonic() + timeout
-    for number, unit in enumerate(units):
+    for number, unit in enumerate(paths_and_sets):
         if deadline is not None:
             seconds_left = deadline - time.monotonic()
             if seconds_left <= 0 and number:
                 path = unit if isinstance(unit, str) else unit.member_path(unit.names[0])
-                failure = PathFailure(path, f"{len(units) - number:,} of {len(units):,} paths {_OUT_OF_TIME}", 6)
+                failure = PathFailure(
+                    path, f"{len(paths_and_sets) - number:,} of {len(paths_and_sets):,} paths {_OUT_OF_TIME}", 6
+                )
                 yield Report((), (), (failure,), True)
                 return
             options = replace(options, limits=replace(options.limits, timeout=max(seconds_left, 0.001)))
@@ -836,7 +852,7 @@ def _list_unnamed(directory: str, names: Sequence[str], format_: Format) -> tupl
 
 def _verify_unit(unit: str | LogGroup, format: str, options: LogVerifyOptions) -> Iterator[Report]:
     if isinstance(unit, str):
-        for entry in find_logs(unit, format):
+        for entry in find_logs_to_verify(unit, format):
             if isinstance(entry, Report):
                 yield entry
             elif options.live:
@@ -856,7 +872,7 @@ class LogAtPath(NamedTuple):
     group: LogGroup
 
 
-def find_logs(path: str, format: str) -> Iterator[LogAtPath | Report]:
+def find_logs_to_verify(path: str, format: str) -> Iterator[LogAtPath | Report]:
     """Yield the logs at a path, including compressed files in a directory, and reports about files that are not read
     and about directories without a log.
 
@@ -864,7 +880,7 @@ def find_logs(path: str, format: str) -> Iterator[LogAtPath | Report]:
         UsageError.
     """
     try:
-        resolved = resolve_with_compressed(path, format, skip_unlistable=True)
+        resolved = resolve_path_with_compressed(path, format, skip_unlistable=True)
     except UsageError:
         raise
     except BinlogtoolError as error:
@@ -873,7 +889,7 @@ def find_logs(path: str, format: str) -> Iterator[LogAtPath | Report]:
     yield from (LogAtPath(path, group) for group in sorted(resolved.groups, key=lambda group: group.path))
     single_files = [file for file in resolved.skipped if _is_readable_compressed(file)]
     for file in single_files:
-        yield from find_logs(os.path.join(path, file.name), format)
+        yield from find_logs_to_verify(os.path.join(path, file.name), format)
     yield report_skipped_files(path, [file for file in resolved.skipped if file not in single_files])
     if not is_url(path) and os.path.isdir(path):
         directories = {
@@ -881,7 +897,7 @@ def find_logs(path: str, format: str) -> Iterator[LogAtPath | Report]:
             for file in single_files
         }
         directories |= {os.path.relpath(one.path, path): _get_format_name(one) for one in resolved.groups if one.is_set}
-        if empty := tuple(report_empty_directories(path, directories)):
+        if empty := tuple(report_directories_without_log(path, directories)):
             yield Report((), empty)
 
 
@@ -889,7 +905,7 @@ def _is_readable_compressed(file: SkippedFile) -> bool:
     return is_compressed_log(file) and file.name.endswith(READABLE_COMPRESSED_SUFFIXES)
 
 
-def resolve_with_compressed(path: str, format: str, skip_unlistable: bool = False) -> ResolvedPath:
+def resolve_path_with_compressed(path: str, format: str, skip_unlistable: bool = False) -> ResolvedPath:
     """Return the logs at a path, with compressed files as members. Raises as `resolve_path`."""
     try:
         resolved = resolve_path(path, format, skip_unlistable)
@@ -978,7 +994,7 @@ def verify_live_log(group: LogGroup, path: str, format: str, options: LogVerifyO
     """Verify one of the logs at a path to which a server may be writing."""
 
     def relist() -> LogGroup | None:
-        groups = resolve_with_compressed(path, format, skip_unlistable=True).groups
+        groups = resolve_path_with_compressed(path, format, skip_unlistable=True).groups
         return next((one for one in groups if (one.path, one.format) == (group.path, group.format)), None)
 
     return verify_until_stable(group, relist, options)

@@ -35,7 +35,7 @@ class CompactList(Sequence[S], Generic[S]):
     struct: type[S]
 
     def __init__(self, values: Iterable[S | bytes] = ()) -> None:
-        self._kept = tuple(map(self.pack, values))
+        self._kept = tuple(map(self.pack_if_packable, values))
 
     @staticmethod
     @abstractmethod
@@ -43,7 +43,7 @@ class CompactList(Sequence[S], Generic[S]):
         """Return True for structs of which there may be very many."""
 
     @classmethod
-    def pack(cls, value: S | bytes) -> S | bytes:
+    def pack_if_packable(cls, value: S | bytes) -> S | bytes:
         """Return the value as it is stored: packed, to a third of its memory, or unchanged."""
         if isinstance(value, bytes) or not cls.is_packable(value):
             return value
@@ -164,7 +164,7 @@ class PathFailure(msgspec.Struct, frozen=True):
     exit_code: int
 
 
-def make_exception(failure: PathFailure) -> Exception:
+def make_exception_of_failure(failure: PathFailure) -> Exception:
     """Return the exception for a failure, for cases in which the work cannot continue."""
     message = failure.message if failure.path in failure.message else f"{failure.path}: {failure.message}"
     kinds = (UnknownFormatError, RefusedError, LimitError)
@@ -280,21 +280,21 @@ def report_failure(path: str, error: BinlogtoolError) -> Report:
 # --- Files that an earlier run recorded ---
 
 
-def add_missing_files(report: Report, recorded: Iterable[str]) -> tuple[Report, list[str]]:
+def add_missing_file_findings(report: Report, recorded_paths: Iterable[str]) -> tuple[Report, list[str]]:
     """Return the report with findings about recorded files that no longer exist, and the paths of those that a purge
-    does not explain. recorded: absolute paths, or URLs.
+    does not explain. recorded_paths: absolute paths, or URLs.
     """
-    missing, lost_paths = _find_missing_files(recorded)
+    missing, lost_paths = _report_missing_files(recorded_paths)
     return replace(report, sets=_add_to_sets(report.sets, missing)), lost_paths
 
 
-def _find_missing_files(recorded: Iterable[str]) -> tuple[list[SetReport], list[str]]:
+def _report_missing_files(recorded_paths: Iterable[str]) -> tuple[list[SetReport], list[str]]:
     """Return reports about recorded files that no longer exist, and the paths of those that a purge does not explain.
 
     A server purges the oldest files: those whose numbers are below all that exist. Every other one is lost.
     """
     names_by_directory: dict[str, list[str]] = {}
-    for path in sorted(path for path in recorded if not is_url(path)):
+    for path in sorted(path for path in recorded_paths if not is_url(path)):
         names_by_directory.setdefault(os.path.dirname(path), []).append(os.path.basename(path))
     reports, lost_paths = list[SetReport](), list[str]()
     for directory, names in names_by_directory.items():
@@ -320,12 +320,12 @@ def _find_missing_files(recorded: Iterable[str]) -> tuple[list[SetReport], list[
     return reports, lost_paths
 
 
-def _is_expected_to_vanish(name: str, present: Iterable[str]) -> bool:
+def _is_expected_to_vanish(name: str, present_names: Iterable[str]) -> bool:
     """Return True for a file that a server removes: the oldest of a kind, a temporary or state file, a vinyl run."""
     kind, numbers = split_numbers(name)
     if name.endswith((".state", ".inprogress", ".run")) or kind == "#.index":
         return True
-    present_numbers = [other for other_kind, other in map(split_numbers, present) if other_kind == kind]
+    present_numbers = [other for other_kind, other in map(split_numbers, present_names) if other_kind == kind]
     return bool(present_numbers) and numbers < min(present_numbers)
 
 

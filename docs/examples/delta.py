@@ -144,7 +144,7 @@ def main(logs: str, name: str, key: str, table: str) -> None:
         if not os.path.isdir(table):
             spark.createDataFrame([], columns).write.format("delta").save(table)
         sink = source.writeStream.foreachBatch(merge).option("checkpointLocation", f"{table}.checkpoint")
-        session.run(sink.trigger(availableNow=True).start().awaitTermination)
+        session.run_spark_action(sink.trigger(availableNow=True).start().awaitTermination)
         print(f"{name}: {spark.read.format('delta').load(table).count()} rows")
         spark.read.format("delta").load(table).orderBy(key).show()
 

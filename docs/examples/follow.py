@@ -16,7 +16,7 @@ def main(logs: str, checkpoint: str, rows: str) -> None:
         new = session.spark.readStream.format("binlogtool").option("maxBytesPerTrigger", "1GiB").load(logs)
         sink = new.writeStream.format("parquet").option("checkpointLocation", checkpoint)
         query = sink.trigger(availableNow=True).start(rows)
-        session.run(query.awaitTermination)
+        session.run_spark_action(query.awaitTermination)
         for batch in query.recentProgress:
             print(f"batch {batch.batchId}: {batch.numInputRows} rows")
 

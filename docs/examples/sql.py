@@ -17,7 +17,7 @@ def main(rows: str, *queries: str) -> None:
         for name in queries:
             table = session.spark.sql(Path(name).read_text())
             print(f"-- {Path(name).name}")
-            print(session.run(lambda table=table: table._show_string(40, 64)))
+            print(session.run_spark_action(lambda table=table: table._show_string(40, 64)))
 
 
 if __name__ == "__main__":

@@ -26,10 +26,10 @@ from binlogtool.formats.binlog_events.event_schemas import (
     find_query_text,
     parse_query,
 )
-from binlogtool.formats.binlog_events.gtid.gtid_events import format_gtid, read_gtid_numbers
+from binlogtool.formats.binlog_events.gtid.gtid_events import format_gtid, read_gtid_source_and_number
 from binlogtool.formats.binlog_events.rows.rows_event import DUMMY_TABLE_ID, RowsHead, decode_rows, parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import UNKNOWN_FRACTIONS, TableMap, parse_table_map
-from binlogtool.formats.binlog_events.transactions.boundaries import GroupStep, TransactionGroups
+from binlogtool.formats.binlog_events.transactions.boundaries import GroupStep, TransactionGroupState
 from binlogtool.formats.binlog_events.wire_format import (
     CHECKSUM_SIZE,
     EVENT_TYPE_NAMES,
@@ -47,8 +47,8 @@ from binlogtool.formats.binlog_events.wire_format import (
     STMT_END,
     EventType,
     FormatDescription,
-    iter_block_pieces,
-    read_declared_size,
+    iter_unpacked_block_pieces,
+    read_declared_unpacked_size,
 )
 
 if TYPE_CHECKING:
@@ -64,20 +64,20 @@ _TABLE_MAP = EventType.TABLE_MAP
 _COLUMN_NAMES = ("type_code", "server_id", "body_start", "body_end")
 
 
-class TransactionOwner(NamedTuple):
+class OwningTransaction(NamedTuple):
     """Transaction of an event: its GTID as text, and the sequence number in the GTID."""
 
     gtid: str | None
     seq: int | None
 
 
-NO_OWNER = TransactionOwner(None, None)
+NO_TRANSACTION = OwningTransaction(None, None)
 
 
 class TrackedBatch(NamedTuple):
     """Transaction and table map of each record of a batch; `maps` has entries for TABLE_MAP and row events."""
 
-    owners: Sequence[TransactionOwner]
+    transactions: Sequence[OwningTransaction]
     maps: Sequence[TableMap | None]
 
 
@@ -100,7 +100,7 @@ class TableMaps(msgspec.Struct):
     _assumed: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
     """Place of the TABLE_MAP at which assumed names were reported, by the text of the report."""
 
-    def add_map(self, body: bytes) -> TableMap | None:
+    def add_table_map(self, body: bytes) -> TableMap | None:
         """Return the map of a TABLE_MAP event and make it valid from now on; None if it cannot be read."""
         table_map = self._parsed.get(body)
         if table_map is None:
@@ -116,39 +116,39 @@ class TableMaps(msgspec.Struct):
                 self._parsed.clear()
             self._parsed[body] = table_map
         if len(self.by_id) >= MAX_TABLE_MAPS:
-            self.clear()
+            self.forget_all_maps()
         self.by_id[table_map.table_id] = table_map
         self.open_ids.add(table_map.table_id)
         return table_map
 
-    def find_doubt(self, table_map: TableMap, base: int, index: int) -> str:
+    def explain_uncertain_names_once(self, table_map: TableMap, batch_offset: int, record_index: int) -> str:
         """Return why the names of a map are uncertain; for assumed names only once per table, otherwise "".
 
-        `index`: number of the TABLE_MAP in the batch at offset `base`.
+        `record_index`: number of the TABLE_MAP in the batch at offset `batch_offset`.
         """
-        text, place = table_map.uncertain, (base, index)
+        text, place = table_map.uncertain, (batch_offset, record_index)
         return "" if table_map.declared and self._assumed.setdefault(text, place) != place else text
 
-    def clear(self) -> None:
+    def forget_all_maps(self) -> None:
         """Forget all maps."""
         self.by_id.clear()
         self.open_ids.clear()
 
-    def add_query(self, code: int, body: memoryview) -> None:
+    def apply_query(self, type_code: int, body: memoryview) -> None:
         """Process a QUERY event: after one that changes a table, all maps are new."""
-        if self.history is not None and self.history.add_query(code, body):
-            self.clear()
+        if self.history is not None and self.history.add_query_if_ddl(type_code, body):
+            self.forget_all_maps()
             self._parsed.clear()
             self.version += 1
 
-    def skip_part(self) -> None:
+    def mark_definitions_assumed(self) -> None:
         """Mark definitions as assumed: a part of the log was skipped, which may have contained statements."""
         if self.history is not None:
-            self.history.skip_part()
+            self.history.mark_definitions_assumed()
             self._parsed.clear()
             self.version += 1
 
-    def find_map(self, body: memoryview) -> TableMap | None:
+    def resolve_row_event_map(self, body: memoryview) -> TableMap | None:
         """Return the map of a row event, None if its statement has none; the last row event ends the statement."""
         table_id = int.from_bytes(body[: self.id_size], "little")
         table_map = self.by_id.get(table_id) if table_id in self.open_ids else None
@@ -156,7 +156,7 @@ class TableMaps(msgspec.Struct):
             self.open_ids.clear()
         return table_map
 
-    def create_nested(self) -> TableMaps:
+    def create_for_nested_events(self) -> TableMaps:
         """Return the table maps for nested events, which have maps of their own."""
         return TableMaps(6, self.is_mariadb, self.history, self.version, {}, set(), self._parsed)
 
@@ -178,8 +178,8 @@ class EventTracker(msgspec.Struct):
 
     previous_relay_log: EventTracker | None = None
     maps: TableMaps = msgspec.field(default_factory=TableMaps)
-    transactions: TransactionGroups = msgspec.field(default_factory=TransactionGroups)
-    current_owner: TransactionOwner = NO_OWNER
+    transactions: TransactionGroupState = msgspec.field(default_factory=TransactionGroupState)
+    current_transaction: OwningTransaction = NO_TRANSACTION
     compiled_tracker: Callable[[Batch], TrackedBatch] | None = None
     container_record: int | None = None
     annotated_maps: tuple[TableMap | None] | None = None
@@ -188,7 +188,7 @@ class EventTracker(msgspec.Struct):
     _tracked_end: int = -1
     _last_notes: TrackedBatch = msgspec.field(default_factory=partial(TrackedBatch, (), ()))
     _last_batch_start: int = -1
-    _container_owners: dict[int, TransactionOwner] = msgspec.field(default_factory=dict)
+    _container_owners: dict[int, OwningTransaction] = msgspec.field(default_factory=dict)
     _nested_notes: tuple[Batch, TrackedBatch] | None = None
     """The last batch of nested events with its result."""
 
@@ -198,13 +198,15 @@ class EventTracker(msgspec.Struct):
             if self._nested_notes is None or self._nested_notes[0] is not batch:
                 self._nested_notes = (
                     batch,
-                    self._track_nested(batch, self._container_owners.get(batch.container.record, NO_OWNER)),
+                    self._track_nested_events(
+                        batch, self._container_owners.get(batch.container.record, NO_TRANSACTION)
+                    ),
                 )
             return self._nested_notes[1]
         start = batch.base + int(batch.frames["offset"][0]) if batch.frames.count else -1
         if start != self._last_batch_start:
             if self._tracked_end == -1:
-                self._continue_preceding(start)
+                self._continue_preceding_files(start)
             elif self._tracked_end != start:
                 self.reset(start)
             self._last_batch_start, self._container_owners, self._nested_notes = start, {}, None
@@ -216,27 +218,27 @@ class EventTracker(msgspec.Struct):
             self._tracked_end = batch.base + int(batch.frames["end"][batch.frames.count - 1])
         return self._last_notes
 
-    def _continue_preceding(self, start: int) -> None:
+    def _continue_preceding_files(self, start: int) -> None:
         """Continue the open group of the preceding relay log, and the table definitions of the preceding file."""
-        history = self.load_first_history()
+        history = self.load_starting_history()
         if history is not None:
             self._start = start, history.copy()
         before, self.previous_relay_log = self.previous_relay_log, None
         if before is not None:
-            self.transactions, self.current_owner = replace(before.transactions), before.current_owner
+            self.transactions, self.current_transaction = replace(before.transactions), before.current_transaction
             self.maps.by_id.update(before.maps.by_id)
             self.maps.open_ids.update(before.maps.open_ids)
 
-    def load_first_history(self) -> TableHistory | None:
+    def load_starting_history(self) -> TableHistory | None:
         """Return the table definitions at the beginning of the file, from the preceding file if it was tracked."""
         earlier, self.preceding_file = self.preceding_file, None
         history = self.maps.history
-        before = earlier[0].maps.history if earlier is not None and earlier[0].has_tracked(earlier[1]) else None
+        before = earlier[0].maps.history if earlier is not None and earlier[0].has_tracked_up_to(earlier[1]) else None
         if history is not None and before is not None:
             history.continue_from(before)
         return history
 
-    def set_end(self, history: TableHistory, end: int) -> None:
+    def set_end_definitions(self, history: TableHistory, end: int) -> None:
         """Copy the table definitions at the end of the file from another tracker."""
         self.maps.history, self._tracked_end = history, end
 
@@ -247,11 +249,11 @@ class EventTracker(msgspec.Struct):
             self.maps, by_id=dict(self.maps.by_id), open_ids=set(self.maps.open_ids), history=history, _parsed={}
         )
         group_state = replace(self.transactions)
-        result = EventTracker(None, maps, group_state, self.current_owner)
+        result = EventTracker(None, maps, group_state, self.current_transaction)
         result._tracked_end = self._tracked_end
         return result
 
-    def has_tracked(self, end: int) -> bool:
+    def has_tracked_up_to(self, end: int) -> bool:
         """Return whether all events of the file up to this offset were tracked."""
         return self._tracked_end >= end
 
@@ -261,62 +263,62 @@ class EventTracker(msgspec.Struct):
         `start`: where reading continues.
         """
         self.transactions.reset()
-        self.maps.clear()
-        self.maps.skip_part()
+        self.maps.forget_all_maps()
+        self.maps.mark_definitions_assumed()
         if start == self._start[0] and self.maps.history is not None and self._start[1] is not None:
             self.maps.history.continue_from(self._start[1])
-        self.current_owner = NO_OWNER
+        self.current_transaction = NO_TRANSACTION
 
     def track_records(self, batch: Batch, start: int, stop: int) -> TrackedBatch:
         """Return the transaction and table map of the records `[start, stop)`; call it once per record, in order."""
-        owners: list[TransactionOwner] = []
+        owners: list[OwningTransaction] = []
         maps: list[TableMap | None] = []
-        window, add_event = batch.window, self.transactions.add_event
+        window, add_event = batch.window, self.transactions.advance_to_event
         codes, servers, starts, ends = (to_int_list(batch.frames[n], start, stop) for n in _COLUMN_NAMES)
         for i, (code, server, body_start, body_end) in enumerate(zip(codes, servers, starts, ends, strict=True), start):
             body = window[body_start:body_end]
             step = add_event(code, body)
             if code in QUERY_EVENTS:
-                self.maps.add_query(code, body)
+                self.maps.apply_query(code, body)
             if code in GTID_EVENTS:
-                self.current_owner = read_owner(code, server, body)
+                self.current_transaction = read_opened_transaction(code, server, body)
             elif step is GroupStep.OPENS:
-                self.current_owner = NO_OWNER
-            owners.append(NO_OWNER if step is GroupStep.OUTSIDE else self.current_owner)
-            maps.append(_find_map(self.maps, code, body))
+                self.current_transaction = NO_TRANSACTION
+            owners.append(NO_TRANSACTION if step is GroupStep.OUTSIDE else self.current_transaction)
+            maps.append(_add_or_find_table_map(self.maps, code, body))
             if code == EventType.TRANSACTION_PAYLOAD:
-                self._container_owners[batch.first_record + i] = self.current_owner
+                self._container_owners[batch.first_record + i] = self.current_transaction
             if step is GroupStep.ENDS:
-                self.current_owner = NO_OWNER
+                self.current_transaction = NO_TRANSACTION
             if (step is GroupStep.ENDS or step is GroupStep.OPENS) and self.container_record is None:
                 self.maps.open_ids.clear()
         return TrackedBatch(owners, maps)
 
-    def _track_nested(self, batch: Batch, owner: TransactionOwner) -> TrackedBatch:
+    def _track_nested_events(self, batch: Batch, transaction: OwningTransaction) -> TrackedBatch:
         """Return the transaction and table map of nested events."""
-        maps = self.maps.create_nested()
+        maps = self.maps.create_for_nested_events()
         codes, _, starts, ends = (to_int_list(batch.frames[n], 0, batch.frames.count) for n in _COLUMN_NAMES)
         bodies = map(batch.window.__getitem__, map(slice, starts, ends))
-        table_maps = [_find_map(maps, code, body) for code, body in zip(codes, bodies, strict=True)]
-        return TrackedBatch([owner] * batch.frames.count, table_maps)
+        table_maps = [_add_or_find_table_map(maps, code, body) for code, body in zip(codes, bodies, strict=True)]
+        return TrackedBatch([transaction] * batch.frames.count, table_maps)
 
 
-def _find_map(maps: TableMaps, code: int, body: memoryview) -> TableMap | None:
+def _add_or_find_table_map(table_maps: TableMaps, type_code: int, body: memoryview) -> TableMap | None:
     """Return the table map of an event."""
-    if code == _TABLE_MAP:
-        return maps.add_map(bytes(body))
-    return maps.find_map(body) if code in ROW_EVENTS else None
+    if type_code == _TABLE_MAP:
+        return table_maps.add_table_map(bytes(body))
+    return table_maps.resolve_row_event_map(body) if type_code in ROW_EVENTS else None
 
 
-def read_owner(code: int, server: int, body: memoryview) -> TransactionOwner:
+def read_opened_transaction(type_code: int, server_id: int, body: memoryview) -> OwningTransaction:
     """Return the transaction that a GTID event opens; none for an anonymous or malformed GTID."""
     try:
-        numbers = read_gtid_numbers(code, server, bytes(body))
+        numbers = read_gtid_source_and_number(type_code, server_id, bytes(body))
     except MalformedError:
-        return NO_OWNER
+        return NO_TRANSACTION
     if numbers is None:
-        return NO_OWNER
-    return TransactionOwner(format_gtid(code, *numbers), numbers[1])
+        return NO_TRANSACTION
+    return OwningTransaction(format_gtid(type_code, *numbers), numbers[1])
 
 
 # --- Proof of single events without checksums ---
@@ -334,7 +336,7 @@ _MIN_SIZES: Mapping[int, int] = {_T.ROTATE: 9, _T.GTID: 19, _T.GTID_LIST: 6, _T.
 """Minimum sizes of bodies, by type."""
 
 
-class PriorEvents(msgspec.Struct):
+class PriorEventStatistics(msgspec.Struct):
     """Servers, and first and last time, of the events before damage; later events are compared with them.
 
     Since nothing proves these two times, one may be wrong: another time only has to be close to one of them.
@@ -352,10 +354,14 @@ class PriorEvents(msgspec.Struct):
         if len(self.servers) < _MAX_SERVERS:
             self.servers.update(servers)
 
-    def is_plausible(self, time: int, server: int) -> bool:
+    def is_plausible_event(self, timestamp: int, server_id: int) -> bool:
         """Return whether an event of this time and server is plausible in the log."""
-        is_near = not time or not self.first or min(abs(time - self.first), abs(time - self.last)) <= _TEN_YEARS
-        return is_near and (not self.servers or server in self.servers)
+        is_near = (
+            not timestamp
+            or not self.first
+            or min(abs(timestamp - self.first), abs(timestamp - self.last)) <= _TEN_YEARS
+        )
+        return is_near and (not self.servers or server_id in self.servers)
 
 
 def record_times_and_servers(context: Any, batch: Batch) -> None:
@@ -365,17 +371,17 @@ def record_times_and_servers(context: Any, batch: Batch) -> None:
     context.prior_events.add_events(times, set(servers))
 
 
-def read_prior_events(data: bytes, offset: int) -> PriorEvents:
+def read_prior_events(file_start: bytes, offset: int) -> PriorEventStatistics:
     """Read times and servers of the events at the start of a file.
 
     Args:
-        data: the start of the file.
+        file_start: the start of the file.
         offset: offset of the first event.
     """
-    prior_events = PriorEvents()
-    while len(data) - offset >= HEADER_SIZE:
-        time, _, server, size, _, _ = PACKED_HEADER.unpack_from(data, offset)
-        if size < HEADER_SIZE or size > len(data) - offset:
+    prior_events = PriorEventStatistics()
+    while len(file_start) - offset >= HEADER_SIZE:
+        time, _, server, size, _, _ = PACKED_HEADER.unpack_from(file_start, offset)
+        if size < HEADER_SIZE or size > len(file_start) - offset:
             break
         prior_events.add_events((time,), (server,))
         offset += size
@@ -389,7 +395,9 @@ def is_proven_event(frame: bytes, context: Any) -> bool:
     time, code, server, size, _, flags = PACKED_HEADER.unpack_from(frame)
     if code not in EVENT_TYPE_NAMES or code == 0 or flags & ~KNOWN_FLAGS or size > MAX_EVENT_SIZE:
         return False
-    if not context.prior_events.is_plausible(time, server) or (code == _T.QUERY and not _starts_as_text(frame)):
+    if not context.prior_events.is_plausible_event(time, server) or (
+        code == _T.QUERY and not _is_query_text_plausible(frame)
+    ):
         return False
     body = frame[
         HEADER_SIZE : size - (4 if code == _T.FORMAT_DESCRIPTION and context.description.checksum_alg == 0 else 0)
@@ -405,35 +413,35 @@ def is_proven_despite_checksum(frame: bytes, context: Any) -> bool:
     return is_proven_event(frame[:-CHECKSUM_SIZE], context)
 
 
-def _is_valid_body(code: int, body: bytes, description: FormatDescription, server: int) -> bool:
-    if len(body) != _FIXED_SIZES.get(code, len(body)) or len(body) < _MIN_SIZES.get(code, 0):
+def _is_valid_body(type_code: int, body: bytes, description: FormatDescription, server_id: int) -> bool:
+    if len(body) != _FIXED_SIZES.get(type_code, len(body)) or len(body) < _MIN_SIZES.get(type_code, 0):
         return False
-    if code == _T.TABLE_MAP:
+    if type_code == _T.TABLE_MAP:
         table_map = parse_table_map(body, description.table_id_size)
         return table_map.database.isprintable() and table_map.table.isprintable()
-    if code in ROW_EVENTS:
-        head = parse_rows_head(code, body, description.table_id_size)
+    if type_code in ROW_EVENTS:
+        head = parse_rows_head(type_code, body, description.table_id_size)
         return (
             head.table_id > 0 and head.n_cols > 0 and not head.flags & ~KNOWN_ROWS_FLAGS and head.images_at <= len(body)
         )
-    value = decode_body(code, body, description, server)
-    if code in (_T.QUERY, _T.ANNOTATE_ROWS, _T.ROWS_QUERY):
-        return _is_text(value.get("sql"))
-    if code == _T.ROTATE:
+    value = decode_body(type_code, body, description, server_id)
+    if type_code in (_T.QUERY, _T.ANNOTATE_ROWS, _T.ROWS_QUERY):
+        return _is_printable_statement(value.get("sql"))
+    if type_code == _T.ROTATE:
         name = value.get("name")
         return isinstance(name, str) and name.isprintable() and value.get("position", 0) >= 4
-    if code in GTID_EVENTS:
+    if type_code in GTID_EVENTS:
         return _is_valid_gtid(value)
     return True
 
 
-def _starts_as_text(frame: bytes) -> bool:
+def _is_query_text_plausible(query_event: bytes) -> bool:
     """Return whether a QUERY's statement starts without control characters, before `_is_text` decodes it."""
-    text_at, end = find_query_text(frame, HEADER_SIZE, len(frame))
-    return end >= 0 and _has_no_controls(frame[text_at : text_at + _CHECKED_CHARS])
+    text_at, end = find_query_text(query_event, HEADER_SIZE, len(query_event))
+    return end >= 0 and _has_no_controls(query_event[text_at : text_at + _CHECKED_CHARS])
 
 
-def _is_text(sql: Any) -> bool:
+def _is_printable_statement(sql: Any) -> bool:
     """Return whether a statement is text without control characters, or (other character sets) starts like text."""
     beginning = sql[:_CHECKED_CHARS]
     if isinstance(beginning, bytes):
@@ -468,7 +476,7 @@ class BinlogFileContext(msgspec.Struct):
     encrypted_without_key: bool = False
     name: str = ""
     hints: Hints = Hints()
-    prior_events: PriorEvents = msgspec.field(default_factory=PriorEvents)
+    prior_events: PriorEventStatistics = msgspec.field(default_factory=PriorEventStatistics)
 
     @property
     def server_id(self) -> int | None:
@@ -487,7 +495,7 @@ class BinlogFileSummary(msgspec.Struct, frozen=True):
     server_id: int | None
 
 
-def summarize_layout(layout: LogFileLayout) -> LogFileLayout:
+def strip_reading_state(layout: LogFileLayout) -> LogFileLayout:
     """Return the layout without the data that only reading its records needed."""
     context = layout.context
     if not isinstance(context, BinlogFileContext):
@@ -523,24 +531,28 @@ _HEAD_BYTES = 1 << 17
 
 
 def decode_long_statement(
-    code: int, body: memoryview, description: FormatDescription | None, limits: Limits
+    type_code: int, body: memoryview, description: FormatDescription | None, limits: Limits
 ) -> BodyWithLongValues | None:
     """Decode the body of a statement whose text is longer than `limits.max_whole`; None for any other event.
 
     Raises:
         MalformedError, DecompressionError: the body does not match its type.
     """
-    max_whole, is_compressed = limits.max_whole, code == EventType.QUERY_COMPRESSED
-    if max_whole is None or code not in QUERY_EVENTS or len(body) < (_MIN_PACKED_BYTES if is_compressed else max_whole):
+    max_whole, is_compressed = limits.max_whole, type_code == EventType.QUERY_COMPRESSED
+    if (
+        max_whole is None
+        or type_code not in QUERY_EVENTS
+        or len(body) < (_MIN_PACKED_BYTES if is_compressed else max_whole)
+    ):
         return None
     head = bytes(body[:_HEAD_BYTES])
     text_at = len(head) - len(parse_query(head).sql)
     sql = bytes(body[text_at:])
-    if (read_declared_size(sql) if is_compressed else len(sql)) <= max_whole:
+    if (read_declared_unpacked_size(sql) if is_compressed else len(sql)) <= max_whole:
         return None
     fields = decode_body(EventType.QUERY, head[:text_at], description)
     fields["sql"] = make_long_value(
-        (lambda: iter_block_pieces(sql, limits)) if is_compressed else split_into_pieces(sql)
+        (lambda: iter_unpacked_block_pieces(sql, limits)) if is_compressed else split_into_pieces(sql)
     )
     return BodyWithLongValues(fields)
 
@@ -564,44 +576,46 @@ _TYPE_NAMES = _TypeNames(EVENT_TYPE_NAMES)
 _ENCRYPTED_TYPE_NAMES = _TypeNames({**EVENT_TYPE_NAMES, ENCRYPTED_TYPE: "ENCRYPTED"})
 
 
-def type_name(code: int, *, encrypted_without_key: bool = False) -> str:
+def type_name(type_code: int, *, encrypted_without_key: bool = False) -> str:
     """Return the name of an event type; unknown types are shown by number.
 
     `encrypted_without_key`: the log is encrypted and no key was given.
     """
-    return _ENCRYPTED_TYPE_NAMES[code] if encrypted_without_key else _TYPE_NAMES[code]
+    return _ENCRYPTED_TYPE_NAMES[type_code] if encrypted_without_key else _TYPE_NAMES[type_code]
 
 
-def describe_events(context: BinlogFileContext, batch: Batch, start: int, stop: int) -> EnvelopeColumns:
+def build_envelope_columns(context: BinlogFileContext, batch: Batch, start: int, stop: int) -> EnvelopeColumns:
     """Return the envelope columns of events; also stores table maps and transactions for later events."""
-    owners = context.tracker.track_batch(batch).owners[start:stop]
+    owners = context.tracker.track_batch(batch).transactions[start:stop]
     return EnvelopeColumns(
-        type=decode_event_column(context, batch, "type", start, stop),
+        type=decode_envelope_column(context, batch, "type", start, stop),
         seq=[owner.seq for owner in owners],
-        time=decode_event_column(context, batch, "time", start, stop),
-        object=decode_event_column(context, batch, "object", start, stop),
-        origin=decode_event_column(context, batch, "origin", start, stop),
+        time=decode_envelope_column(context, batch, "time", start, stop),
+        object=decode_envelope_column(context, batch, "object", start, stop),
+        origin=decode_envelope_column(context, batch, "origin", start, stop),
         txn=[owner.gtid for owner in owners],
     )
 
 
-def decode_event_column(context: BinlogFileContext, batch: Batch, name: str, start: int, stop: int) -> list[Any]:
+def decode_envelope_column(
+    context: BinlogFileContext, batch: Batch, column_name: str, start: int, stop: int
+) -> list[Any]:
     """Return one column of the envelopes of events."""
     table, notes = batch.frames, context.tracker.track_batch(batch)
-    if name == "type":
+    if column_name == "type":
         names = _ENCRYPTED_TYPE_NAMES if context.encrypted_without_key else _TYPE_NAMES
         return [names[code] for code in to_int_list(table["type_code"], start, stop)]
-    if name == "time":
+    if column_name == "time":
         times = to_int_list(table["timestamp"], start, stop)
         return [second * 1_000_000 if second else None for second in times]
-    if name == "origin":
+    if column_name == "origin":
         return list(to_int_list(table["server_id"], start, stop))
-    if name == "object":
+    if column_name == "object":
         return [None if known is None else known.qualified_name for known in notes.maps[start:stop]]
-    return [getattr(owner, "gtid" if name == "txn" else name) for owner in notes.owners[start:stop]]
+    return [getattr(owner, "gtid" if column_name == "txn" else column_name) for owner in notes.transactions[start:stop]]
 
 
-def decode_bodies(context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
+def decode_event_bodies(context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
     """Decode the body of each event with the field names of the specification; a `Finding` if it cannot be decoded."""
     table, maps = batch.frames, context.tracker.track_batch(batch).maps[start:stop]
     maps_in_use = context.tracker.maps
@@ -611,13 +625,13 @@ def decode_bodies(context: BinlogFileContext, batch: Batch, start: int, stop: in
         try:
             body = _decode_event_body(context, code, server, batch.window[body_start:body_end], table_map, limits)
             if code in ROW_EVENTS:
-                doubt = None if table_map is not None else _find_missing_map(context, batch, i, body_start)
+                doubt = None if table_map is not None else _make_missing_map_finding(context, batch, i, body_start)
             else:
-                text = "" if table_map is None else maps_in_use.find_doubt(table_map, batch.base, i)
+                text = "" if table_map is None else maps_in_use.explain_uncertain_names_once(table_map, batch.base, i)
                 doubt = _report_uncertain_names(batch, i, text) if text else None
             result.append(body if doubt is None else BodyWithFindings(body, (doubt,)))
         except (MalformedError, DecompressionError) as error:
-            problem = report_undecodable(batch, i, error)
+            problem = make_undecodable_event_finding(batch, i, error)
             if code in ROW_EVENTS and table_map is not None and table_map.has_unknown_fractions:
                 warning = replace(problem, severity=Severity.WARNING, message=f"{UNKNOWN_FRACTIONS}: {error.args[0]}")
                 result.append(
@@ -631,50 +645,55 @@ def decode_bodies(context: BinlogFileContext, batch: Batch, start: int, stop: in
 
 
 def _decode_event_body(
-    context: BinlogFileContext, code: int, server: int, body: memoryview, table_map: TableMap | None, limits: Limits
+    context: BinlogFileContext,
+    type_code: int,
+    server_id: int,
+    body: memoryview,
+    table_map: TableMap | None,
+    limits: Limits,
 ) -> dict[str, Any] | BodyWithLongValues:
-    if context.encrypted_without_key and code == ENCRYPTED_TYPE:
+    if context.encrypted_without_key and type_code == ENCRYPTED_TYPE:
         return {"event_size": HEADER_SIZE + len(body)}
-    if code in ROW_EVENTS:
-        return decode_rows_body(context, code, body, table_map, limits)
-    if code == EventType.TABLE_MAP and table_map is not None:
-        return table_map.as_body()
-    long_statement = decode_long_statement(code, body, context.description, limits)
+    if type_code in ROW_EVENTS:
+        return decode_rows_body(context, type_code, body, table_map, limits)
+    if type_code == EventType.TABLE_MAP and table_map is not None:
+        return table_map.to_json_body()
+    long_statement = decode_long_statement(type_code, body, context.description, limits)
     return (
-        decode_body(code, bytes(body), context.description, server, limits)
+        decode_body(type_code, bytes(body), context.description, server_id, limits)
         if long_statement is None
         else long_statement
     )
 
 
 def decode_rows_body(
-    context: BinlogFileContext, code: int, body: memoryview, table_map: TableMap | None, limits: Limits
+    context: BinlogFileContext, type_code: int, body: memoryview, table_map: TableMap | None, limits: Limits
 ) -> dict[str, Any]:
     """Decode a row event: its head, and its rows if the table map is known (otherwise the images as bytes)."""
     if table_map is None:
-        head = parse_rows_head(code, body, context.description.table_id_size)
+        head = parse_rows_head(type_code, body, context.description.table_id_size)
         return _rows_head_as_json(head) | {"n_cols": head.n_cols, "images": bytes(body[head.images_at :])}
     size = table_map.table_id_size
-    if len(body) < size + 2 or (code in ROW_EVENTS_WITH_EXTRA_DATA and body[size + 2 : size + 4] != _NO_EXTRA):
-        fields = _rows_head_as_json(parse_rows_head(code, body, size))
+    if len(body) < size + 2 or (type_code in ROW_EVENTS_WITH_EXTRA_DATA and body[size + 2 : size + 4] != _NO_EXTRA):
+        fields = _rows_head_as_json(parse_rows_head(type_code, body, size))
     else:
         fields = {"table_id": table_map.table_id, "flags": body[size] | body[size + 1] << 8}
-    return {**fields, "table": table_map.qualified_name, "rows": decode_rows(code, body, table_map, limits)}
+    return {**fields, "table": table_map.qualified_name, "rows": decode_rows(type_code, body, table_map, limits)}
 
 
-def _rows_head_as_json(head: RowsHead) -> dict[str, Any]:
-    fields: dict[str, Any] = {"table_id": head.table_id, "flags": head.flags}
-    return {**fields, "extra": head.extra} if head.extra else fields
+def _rows_head_as_json(rows_head: RowsHead) -> dict[str, Any]:
+    fields: dict[str, Any] = {"table_id": rows_head.table_id, "flags": rows_head.flags}
+    return {**fields, "extra": rows_head.extra} if rows_head.extra else fields
 
 
-def report_undecodable(batch: Batch, index: int, error: MalformedError | DecompressionError) -> Finding:
+def make_undecodable_event_finding(batch: Batch, index: int, error: MalformedError | DecompressionError) -> Finding:
     """Create the finding about an event whose body does not match its type."""
     offset, size, record = batch.container_position(index)
     name = type_name(int(batch.frames["type_code"][index]))
     return make_finding(error.finding_id, offset, size, f"{name}: {error.args[0]}", record=record)
 
 
-def _find_missing_map(context: BinlogFileContext, batch: Batch, index: int, body_start: int) -> Finding | None:
+def _make_missing_map_finding(context: BinlogFileContext, batch: Batch, index: int, body_start: int) -> Finding | None:
     """Return the finding about a row event without TABLE_MAP; a relay log may begin after it."""
     stored_id = batch.window[body_start : body_start + context.description.table_id_size]
     if int.from_bytes(stored_id, "little") == DUMMY_TABLE_ID:
@@ -689,13 +708,15 @@ def _report_uncertain_names(batch: Batch, index: int, text: str) -> Finding:
     return make_finding("meta-mismatch", offset, size, text, record=record, severity=Severity.WARNING)
 
 
-def header_extras(context: BinlogFileContext, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None]:
+def decode_header_extras(
+    context: BinlogFileContext, batch: Batch, start: int, stop: int
+) -> list[Mapping[str, Any] | None]:
     """Return {"header": …} of each event: the stored common header."""
     columns = [to_int_list(batch.frames[name], start, stop) for name in _HEADER_COLUMNS]
     return [{"header": dict(zip(_HEADER_COLUMNS, values, strict=True))} for values in zip(*columns, strict=True)]
 
 
-def flag_extras(
+def decode_header_flag_extras(
     context: BinlogFileContext, batch: Batch, start: int, stop: int
 ) -> list[Mapping[str, Any] | None] | None:
     """Return the flags of the common headers, if any are set (`ReplayRules.decode_extras`)."""

@@ -84,19 +84,19 @@ from binlogtool.formats.binlog_events.gtid.gtid_events import (
     decode_previous_gtids,
     decode_tagged_gtid,
 )
-from binlogtool.formats.binlog_events.rows.row_event_byte_ranges import (
+from binlogtool.formats.binlog_events.rows.annotate_row_events import (
     TableMapLookup,
-    rows_event_construct,
-    table_map_construct,
+    make_rows_event_construct,
+    make_table_map_construct,
 )
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
 from binlogtool.formats.binlog_events.status_variables import (
     StatementText,
     decode_status_variables,
-    make_status_field,
+    make_status_variables_field,
     recode_statement_text,
 )
-from binlogtool.formats.binlog_events.values.decode_values import make_decimal_reader
+from binlogtool.formats.binlog_events.values.decode_values import make_decimal_formatter
 from binlogtool.formats.binlog_events.wire_format import (
     CHECKSUM_SIZE,
     COMPRESSIONS,
@@ -113,12 +113,12 @@ from binlogtool.formats.binlog_events.wire_format import (
     EventType,
     FormatDescription,
     Lenenc,
-    NulPadded,
+    NulPaddedText,
     PayloadFields,
     PostHeaderLengths,
-    check_block,
-    unpack_block,
-    unpack_payload,
+    unpack_compressed_block,
+    unpack_transaction_payload,
+    validate_compressed_block,
 )
 from binlogtool.limits import Limits
 
@@ -147,36 +147,36 @@ class RawDecimalText(str, RawValue):
     """DECIMAL as text, with its bytes."""
 
 
-def decode_user_value(kind: int, data: bytes, flags: int | None) -> Any:
+def decode_user_variable_value(value_type: int, value_bytes: bytes, flags: int | None) -> Any:
     """Decode the value of a user variable: int, float, decimal as text, or text (bytes if not UTF-8).
 
     Raises:
         MalformedError: the size does not fit the type.
     """
-    if kind == UserVarType.INT or kind == UserVarType.REAL:
-        if len(data) != 8:
-            raise make_truncation_error("the number", 8, len(data))
-        if kind == UserVarType.REAL:
-            return struct.unpack("<d", data)[0]
-        return int.from_bytes(data, "little", signed=not (flags or 0) & UNSIGNED)
-    return decode_decimal_text(data) if kind == UserVarType.DECIMAL else decode_text(data)
+    if value_type == UserVarType.INT or value_type == UserVarType.REAL:
+        if len(value_bytes) != 8:
+            raise make_truncation_error("the number", 8, len(value_bytes))
+        if value_type == UserVarType.REAL:
+            return struct.unpack("<d", value_bytes)[0]
+        return int.from_bytes(value_bytes, "little", signed=not (flags or 0) & UNSIGNED)
+    return decode_user_variable_decimal(value_bytes) if value_type == UserVarType.DECIMAL else decode_text(value_bytes)
 
 
-def decode_decimal_text(data: bytes) -> str:
+def decode_user_variable_decimal(value_bytes: bytes) -> str:
     """Decode a DECIMAL: precision, scale, packed digits.
 
     Raises:
         MalformedError: precision and scale do not fit each other or the number of bytes.
     """
-    if len(data) < 2:
-        raise make_truncation_error("precision and scale", 2, len(data))
-    precision, scale = data[0], data[1]
+    if len(value_bytes) < 2:
+        raise make_truncation_error("precision and scale", 2, len(value_bytes))
+    precision, scale = value_bytes[0], value_bytes[1]
     if not scale <= precision or not 1 <= precision <= 81:
         raise MalformedError(f"DECIMAL({precision},{scale}) is not possible")
-    return make_decimal_reader(precision, scale)(data[2:])
+    return make_decimal_formatter(precision, scale)(value_bytes[2:])
 
 
-class UserValue(Subconstruct):  # type: ignore[misc]
+class UserVariableValue(Subconstruct):  # type: ignore[misc]
     """Construct of `value`: its type is in an earlier field, and the byte after it says whether an INT is unsigned."""
 
     leaf = LeafFormat(bytes)
@@ -186,24 +186,24 @@ class UserValue(Subconstruct):  # type: ignore[misc]
         offset = stream.tell()
         flags_byte = stream.read(1)
         stream.seek(offset)
-        value = decode_user_value(int(context.type), data, flags_byte[0] if flags_byte else None)
+        value = decode_user_variable_value(int(context.type), data, flags_byte[0] if flags_byte else None)
         if int(context.type) == UserVarType.DECIMAL:
             value = RawDecimalText(value)
             value.raw = data
         return value
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
-        data = _encode_user_value(int(context.type), obj)
+        data = _encode_user_variable_value(int(context.type), obj)
         stream_write(stream, data, len(data), path)
         return obj
 
 
-def _encode_user_value(kind: int, value: Any) -> bytes:
-    if kind == UserVarType.INT:
+def _encode_user_variable_value(value_type: int, value: Any) -> bytes:
+    if value_type == UserVarType.INT:
         return int(value & (1 << 64) - 1).to_bytes(8, "little")
-    if kind == UserVarType.REAL:
+    if value_type == UserVarType.REAL:
         return struct.pack("<d", value)
-    if kind == UserVarType.DECIMAL:
+    if value_type == UserVarType.DECIMAL:
         return bytes(value.raw)
     return value.encode() if isinstance(value, str) else bytes(value)
 
@@ -224,7 +224,7 @@ _QUERY_HEAD = (
     "status_len" / HiddenField(Int16ul),
 )
 _QUERY_VARIABLES_AND_DB = (
-    "status_vars" / make_status_field(this.status_len),
+    "status_vars" / make_status_variables_field(this.status_len),
     "db" / TextField(Bytes(this.db_len)),
     "db_nul" / HiddenField(Int8ul),
 )
@@ -234,7 +234,7 @@ QUERY = Struct(*_QUERY_HEAD, *_QUERY_VARIABLES_AND_DB, "sql" / StatementText(Gre
 QUERY_COMPRESSED = Struct(
     *_QUERY_HEAD,
     *_QUERY_VARIABLES_AND_DB,
-    "sql" / NestedSchema(GreedyBytes, CompressedSchema(Struct("text" / _TEXT_TO_END), unpack_block, "zlib")),
+    "sql" / NestedSchema(GreedyBytes, CompressedSchema(Struct("text" / _TEXT_TO_END), unpack_compressed_block, "zlib")),
 )
 
 EXECUTE_LOAD_QUERY = Struct(
@@ -263,7 +263,7 @@ _USER_VALUE = Struct(
     "type" / Enum(Int8ul, UserVarType),
     "charset" / Int32ul,
     "value_len" / HiddenField(Int32ul),
-    "value" / UserValue(Bytes(this.value_len)),
+    "value" / UserVariableValue(Bytes(this.value_len)),
     "flags" / IfBytesLeft(FlagsEnum(Int8ul, UNSIGNED=1)),
     "rest" / IfBytesLeft(GreedyBytes),
 )
@@ -296,7 +296,7 @@ XA_PREPARE = Struct(
 
 FORMAT_DESCRIPTION = Struct(
     "binlog_version" / Int16ul,
-    "server_version" / NulPadded(Bytes(50)),
+    "server_version" / NulPaddedText(Bytes(50)),
     "create_timestamp" / Int32ul,
     "header_length" / Int8ul,
     "post_header_len" / PostHeaderLengths(),
@@ -355,17 +355,18 @@ PARTIAL_ROW_DATA = Struct(
 """Sources disagree on the order of the first two numbers; the fragment number is never higher than the total."""
 
 
-def payload_construct(events: Construct, codec: Decompressor) -> Construct:
+def make_transaction_payload_construct(events_construct: Construct, unpack_body: Decompressor) -> Construct:
     """Return the construct of TRANSACTION_PAYLOAD.
 
     Args:
-        events: schema of the unpacked bytes.
-        codec: unpacks a whole body (`unpack_payload`).
+        events_construct: schema of the unpacked bytes.
+        unpack_body: unpacks a whole body (`unpack_transaction_payload`).
     """
-    packed = CompressedSchema(events, _PayloadCodec(codec), "zstd")
+    packed = CompressedSchema(events_construct, _PayloadUnpacker(unpack_body), "zstd")
     return Struct(
         "fields" / PayloadFields(),
-        "payload" / NestedSchema(GreedyBytes, Switch(_payload_compression, {ZSTD: packed, UNCOMPRESSED: events})),
+        "payload"
+        / NestedSchema(GreedyBytes, Switch(_payload_compression, {ZSTD: packed, UNCOMPRESSED: events_construct})),
     )
 
 
@@ -373,7 +374,7 @@ def _payload_compression(this_: Any) -> int:
     return int(this_.fields.get("compression", ZSTD))
 
 
-class _PayloadCodec:
+class _PayloadUnpacker:
     """Unpacks the bytes after the fields of a payload."""
 
     def __init__(self, codec: Decompressor) -> None:
@@ -387,13 +388,13 @@ class _PayloadCodec:
 # -- by type -----------------------------------------------------------------------------------------------------------
 
 
-def row_event_constructs(table_map_lookup: TableMapLookup, table_id_size: int = 6) -> Mapping[int, Construct]:
+def make_row_event_constructs(table_map_lookup: TableMapLookup, table_id_size: int = 6) -> Mapping[int, Construct]:
     """Return the constructs of the row events by type.
 
     `table_map_lookup`: table id -> its current table map; None = the images stay opaque.
     """
     return MappingProxyType(
-        {int(kind): rows_event_construct(kind, table_map_lookup, table_id_size) for kind in ROW_EVENTS}
+        {int(kind): make_rows_event_construct(kind, table_map_lookup, table_id_size) for kind in ROW_EVENTS}
     )
 
 
@@ -401,7 +402,7 @@ MAX_PAYLOAD_MAPS = 1024
 """Maximum number of table maps from payloads that are cached."""
 
 
-def payload_event_constructs(table_map_lookup: TableMapLookup, table_id_size: int = 6) -> Mapping[int, Construct]:
+def make_payload_event_constructs(table_map_lookup: TableMapLookup, table_id_size: int = 6) -> Mapping[int, Construct]:
     """Return the constructs of the events inside a TRANSACTION_PAYLOAD by type.
 
     A TABLE_MAP found there by the annotated parse applies to the rows after it.
@@ -419,8 +420,8 @@ def payload_event_constructs(table_map_lookup: TableMapLookup, table_id_size: in
     def find_map(table_id: int) -> TableMap | None:
         return payload_maps.get(table_id) or table_map_lookup(table_id)
 
-    table_map_constructs = {_T.TABLE_MAP.value: table_map_construct(table_id_size, remember_map, False)}
-    return MappingProxyType({**BODIES, **row_event_constructs(find_map, table_id_size), **table_map_constructs})
+    table_map_constructs = {_T.TABLE_MAP.value: make_table_map_construct(table_id_size, remember_map, False)}
+    return MappingProxyType({**BODIES, **make_row_event_constructs(find_map, table_id_size), **table_map_constructs})
 
 
 def _find_no_map(table_id: int) -> None:
@@ -442,7 +443,7 @@ BODIES: Mapping[int, Construct] = MappingProxyType(
         _T.XID.value: XID,
         _T.BEGIN_LOAD_QUERY.value: LOAD_BLOCK,
         _T.EXECUTE_LOAD_QUERY.value: EXECUTE_LOAD_QUERY,
-        _T.TABLE_MAP.value: table_map_construct(),
+        _T.TABLE_MAP.value: make_table_map_construct(),
         _T.INCIDENT.value: INCIDENT,
         _T.HEARTBEAT.value: HEARTBEAT,
         _T.ROWS_QUERY.value: ROWS_QUERY,
@@ -450,7 +451,9 @@ BODIES: Mapping[int, Construct] = MappingProxyType(
         _T.ANONYMOUS_GTID.value: GTID_LOG,
         _T.PREVIOUS_GTIDS.value: PREVIOUS_GTIDS,
         _T.XA_PREPARE.value: XA_PREPARE,
-        _T.TRANSACTION_PAYLOAD.value: payload_construct(Struct("events" / GreedyBytes), unpack_payload),
+        _T.TRANSACTION_PAYLOAD.value: make_transaction_payload_construct(
+            Struct("events" / GreedyBytes), unpack_transaction_payload
+        ),
         _T.HEARTBEAT_V2.value: HEARTBEAT_V2,
         _T.GTID_TAGGED_LOG.value: GTID_TAGGED_LOG,
         _T.ANNOTATE_ROWS.value: ANNOTATE_ROWS,
@@ -461,7 +464,7 @@ BODIES: Mapping[int, Construct] = MappingProxyType(
         _T.QUERY_COMPRESSED.value: QUERY_COMPRESSED,
         _T.PARTIAL_ROW_DATA.value: PARTIAL_ROW_DATA,
     }
-    | dict(row_event_constructs(_find_no_map))
+    | dict(make_row_event_constructs(_find_no_map))
 )
 """Body schemas by event type; row images and the events inside a payload are opaque."""
 
@@ -584,9 +587,9 @@ parse_xa_prepare = make_tuple_decoder(XA_PREPARE, "one_phase", "format_id", "gtr
 
 
 def _decode_query_compressed(body: bytes, limits: Limits) -> dict[str, Any]:
-    fields = BODY_READERS[_COMPRESSED](body)
+    fields = BODY_DECODERS[_COMPRESSED](body)
     try:
-        sql = unpack_block(fields["sql"], limits)
+        sql = unpack_compressed_block(fields["sql"], limits)
     except DecompressionError as error:
         raise MalformedError(str(error), finding_id=error.finding_id) from None
     return {**fields, "sql": decode_text(sql)}
@@ -597,7 +600,7 @@ def check_compressed_query(body: bytes, limits: Limits = _LIMITS) -> None:
     parts = parse_query(body)
     decode_status_variables(parts.status_vars)
     try:
-        check_block(parts.sql, limits)
+        validate_compressed_block(parts.sql, limits)
     except DecompressionError as error:
         raise MalformedError(str(error), finding_id=error.finding_id) from None
 
@@ -610,7 +613,7 @@ def _decode_user_var(body: bytes) -> dict[str, Any]:
     if is_null:
         return {"name": decode_text(name), "is_null": True, "value": None}
     flags = flags or 0
-    value = decode_user_value(kind, raw, flags)
+    value = decode_user_variable_value(kind, raw, flags)
     type_ = _USER_TYPES.get(kind, kind)
     return {
         "name": decode_text(name),
@@ -645,7 +648,7 @@ def _decode_by_schema(type_code: int, body: bytes) -> dict[str, Any]:
     if schema is None:
         return {"data": body} if body else {}
     try:
-        value = to_plain_value(schema.parse(body))
+        value = construct_value_to_json(schema.parse(body))
     except MalformedError:
         raise
     except (ConstructError, ArithmeticError, ValueError, RecursionError) as error:
@@ -657,7 +660,7 @@ def _decode_by_schema(type_code: int, body: bytes) -> dict[str, Any]:
 _OMITTED_MEMBERS = frozenset({"length"})
 
 
-def to_plain_value(value: Any) -> Any:
+def construct_value_to_json(value: Any) -> Any:
     """Convert a parsed value to a JSON-able one: enums and flags by name, absent members omitted."""
     if isinstance(value, EnumIntegerString):
         return str(value)
@@ -665,9 +668,9 @@ def to_plain_value(value: Any) -> Any:
         if value.get("_flagsenum"):
             return [str(name) for name, is_set in value.items() if is_set is True and name != "_flagsenum"]
         members = ((name, inner) for name, inner in value.items() if name not in _OMITTED_MEMBERS and name[:1] != "_")
-        return {name: to_plain_value(inner) for name, inner in members if inner is not None}
+        return {name: construct_value_to_json(inner) for name, inner in members if inner is not None}
     if isinstance(value, list):
-        return [to_plain_value(inner) for inner in value]
+        return [construct_value_to_json(inner) for inner in value]
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
@@ -676,19 +679,19 @@ def _decode_format_description(body: bytes) -> dict[str, Any]:
     return {**fields, "post_header_len": list(fields["post_header_len"])}
 
 
-class _BodyReaders(dict[int, Callable[..., dict[str, Any]]]):
+class _LazyBodyDecoders(dict[int, Callable[..., dict[str, Any]]]):
     """Body readers by type code, which are generated from the schemas on first use."""
 
     def __missing__(self, type_code: int) -> Callable[..., dict[str, Any]]:
         shown = SHOWN_BODIES.get(type_code)
         reader: Callable[..., dict[str, Any]] | None = None
         if shown is not None and type_code not in ROW_EVENTS:
-            reader = make_body_decoder(shown).build()
+            reader = make_body_decoder(shown).generate_decoder()
         self[type_code] = reader or partial(_decode_by_schema, type_code)
         return self[type_code]
 
 
-BODY_READERS: Mapping[int, Callable[..., dict[str, Any]]] = _BodyReaders(
+BODY_DECODERS: Mapping[int, Callable[..., dict[str, Any]]] = _LazyBodyDecoders(
     {
         _T.GTID_TAGGED_LOG: decode_tagged_gtid,
         _T.FORMAT_DESCRIPTION: _decode_format_description,
@@ -724,16 +727,16 @@ def decode_body(
     if body.__class__ is not bytes:
         body = bytes(body)
     if type_code == _MARIADB_GTID:
-        return BODY_READERS[type_code](body, server_id)
+        return BODY_DECODERS[type_code](body, server_id)
     if type_code == _TABLE_MAP:
         if description is None:
-            return parse_table_map(body).as_body()
-        return parse_table_map(body, description.table_id_size, description.is_mariadb).as_body()
+            return parse_table_map(body).to_json_body()
+        return parse_table_map(body, description.table_id_size, description.is_mariadb).to_json_body()
     if type_code == _COMPRESSED:
         return recode_statement_text(_decode_query_compressed(body, limits))
     if type_code in _STATEMENTS:
-        return recode_statement_text(BODY_READERS[type_code](body))
-    return BODY_READERS[type_code](body)
+        return recode_statement_text(BODY_DECODERS[type_code](body))
+    return BODY_DECODERS[type_code](body)
 
 
 # --- The event on disk ---
@@ -768,7 +771,7 @@ class EventChecksumForm(enum.IntEnum):
 
 
 @kernel(load_uint32)
-def find_event_form(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
+def detect_checksum_form(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     """Return the `EventChecksumForm` that the FORMAT_DESCRIPTION body at `buf[pos]` declares; consumes no bytes."""
     size = load_uint32(buf, pos - HEADER_SIZE + EVENT_SIZE_AT)
     if size < 19 + 57 or size > 4096:
@@ -847,17 +850,17 @@ class HeaderDerivedNumber(Computed):  # type: ignore[misc]
 _HEADER_TO_SIZE, _HEADER_AFTER_SIZE = HEADER.subcons[:4], HEADER.subcons[4:]
 
 
-def event_construct(form: EventChecksumForm, bodies: Mapping[int, Construct]) -> Construct:
+def make_event_construct(checksum_form: EventChecksumForm, bodies: Mapping[int, Construct]) -> Construct:
     """Return the construct of one event; a FORMAT_DESCRIPTION only fits if it declares the same form.
 
     `bodies`: constructs of the bodies by type.
     """
     is_description = this.type_code == _DESCRIPTION
-    checksum_size = CHECKSUM_SIZE if form is EventChecksumForm.CRC else 0
+    checksum_size = CHECKSUM_SIZE if checksum_form is EventChecksumForm.CRC else 0
     min_event_size = HEADER_SIZE + checksum_size
     checksum_bytes = (
         IfThenElse(is_description, Computed(CHECKSUM_SIZE), Computed(0))
-        if form is EventChecksumForm.PLAIN
+        if checksum_form is EventChecksumForm.PLAIN
         else Computed(checksum_size)
     )
     fields = [
@@ -866,20 +869,20 @@ def event_construct(form: EventChecksumForm, bodies: Mapping[int, Construct]) ->
         Check(this.event_size >= min_event_size),
         Check(this.event_size <= MAX_EVENT_SIZE),
         *_HEADER_AFTER_SIZE,
-        "form" / IfThenElse(is_description, HeaderDerivedNumber(find_event_form), Computed(form.value)),
-        Check(this.form == form.value),
+        "form" / IfThenElse(is_description, HeaderDerivedNumber(detect_checksum_form), Computed(checksum_form.value)),
+        Check(this.form == checksum_form.value),
         "in_use" / IfThenElse(is_description, HeaderDerivedNumber(compute_in_use_crc_change), Computed(0)),
         "body_start" / Tell,
         "tail" / checksum_bytes,
         "body" / NestedSchema(Bytes(this.event_size - HEADER_SIZE - this.tail), Switch(this.type_code, dict(bodies))),
         "body_end" / Tell,
     ]
-    if form is EventChecksumForm.CRC:
+    if checksum_form is EventChecksumForm.CRC:
         fields += [
             "crc32" / Int32ul,
             "checksum" / CrcCheck(CRC32, this.crc32, this.start, this.body_end, without=this.in_use),
         ]
-    elif form is EventChecksumForm.PLAIN:
+    elif checksum_form is EventChecksumForm.PLAIN:
         fields += ["crc32" / If(is_description, Int32ul)]
     else:
         fields += ["crc32" / Computed(0)]
@@ -903,31 +906,31 @@ ENCRYPTED_EVENT_FRAME = Struct(
 """Encrypted event without its key, with the columns of other events and a placeholder type."""
 
 
-def body_constructs(
-    table_map_lookup: TableMapLookup, table_id_size: int = 6, mariadb: bool | None = None
+def make_body_constructs(
+    table_map_lookup: TableMapLookup, table_id_size: int = 6, is_mariadb: bool | None = None
 ) -> dict[int, Construct]:
     """Return the constructs of the bodies of all event types.
 
     Args:
         table_map_lookup: table id -> its current table map.
-        mariadb: whether a MariaDB server wrote the log; None = unknown.
+        is_mariadb: whether a MariaDB server wrote the log; None = unknown.
     """
     events = GreedyRange(
-        event_construct(EventChecksumForm.BARE, payload_event_constructs(table_map_lookup, table_id_size))
+        make_event_construct(EventChecksumForm.BARE, make_payload_event_constructs(table_map_lookup, table_id_size))
     )
     return {
         **BODIES,
-        **row_event_constructs(table_map_lookup, table_id_size),
-        EventType.TABLE_MAP.value: table_map_construct(table_id_size, mariadb=mariadb),
-        EventType.TRANSACTION_PAYLOAD.value: payload_construct(events, unpack_payload),
+        **make_row_event_constructs(table_map_lookup, table_id_size),
+        EventType.TABLE_MAP.value: make_table_map_construct(table_id_size, is_mariadb=is_mariadb),
+        EventType.TRANSACTION_PAYLOAD.value: make_transaction_payload_construct(events, unpack_transaction_payload),
     }
 
 
-_OPAQUE_BODIES = body_constructs(_find_no_map)
+_OPAQUE_BODIES = make_body_constructs(_find_no_map)
 EVENTS: Mapping[EventChecksumForm, Construct] = {
-    form: event_construct(form, _OPAQUE_BODIES) for form in EventChecksumForm
+    form: make_event_construct(form, _OPAQUE_BODIES) for form in EventChecksumForm
 }
-"""Constructs of the three forms, with opaque row images (`body_constructs` binds them to a file's table maps)."""
+"""Constructs of the three forms, with opaque row images (`make_body_constructs` binds them to a file's table maps)."""
 
 _UNENCRYPTED_FLAGS = EventFlag.BINLOG_IN_USE | EventFlag.RELAY_LOG
 _START_ENCRYPTION = EventType.START_ENCRYPTION.value
@@ -935,7 +938,7 @@ _START_ENCRYPTION = EventType.START_ENCRYPTION.value
 
 def _unencrypted_event_construct(form: EventChecksumForm) -> Construct:
     return Struct(
-        *event_construct(form, _OPAQUE_BODIES).subcons,
+        *make_event_construct(form, _OPAQUE_BODIES).subcons,
         Check((this.type_code == _DESCRIPTION) | (this.type_code == _START_ENCRYPTION)),
         Check(this.flags & (0xFFFF ^ _UNENCRYPTED_FLAGS.value) == 0),
     )

@@ -21,16 +21,20 @@ from binlogtool.format_api.json_text_kernels import (
 )
 from binlogtool.format_api.layout import Batch, Column, Kernel
 from binlogtool.format_api.schema_fields import Int64s, MutableUInt8s, UInt8s, kernel
-from binlogtool.formats.binlog_events.decode import BinlogFileContext, TransactionOwner
+from binlogtool.formats.binlog_events.decode import BinlogFileContext, OwningTransaction
 from binlogtool.formats.binlog_events.event_schemas import SHOWN_BODIES
-from binlogtool.formats.binlog_events.rows.table_map import TableMap, encode_table_map_record, join_table_map_records
+from binlogtool.formats.binlog_events.rows.table_map import (
+    TableMap,
+    encode_json_kernel_table_map,
+    join_json_kernel_table_maps,
+)
 from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import (
     copy_text,
-    find_template,
+    find_table_template,
     load_word,
     write_json_rows_event,
 )
-from binlogtool.formats.binlog_events.transactions.transaction_kernels import MAX_CACHED, CompiledTracker
+from binlogtool.formats.binlog_events.transactions.transaction_kernels import MAX_CACHED, CompiledEventTracker
 from binlogtool.formats.binlog_events.wire_format import (
     DELETE_ROWS_V1,
     DELETE_ROWS_V2,
@@ -45,17 +49,19 @@ from binlogtool.formats.binlog_events.wire_format import (
 
 
 @kernel(copy_text, load_word)
-def write_json_table_map_body(texts: UInt8s, record: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+def copy_prepared_table_map_body(
+    texts: UInt8s, map_record_offset: int, out: MutableUInt8s, out_pos: int, out_limit: int
+) -> int:
     """Write a TABLE_MAP body: the prepared text in the record of its map."""
-    size = load_word(texts, record + 20)
+    size = load_word(texts, map_record_offset + 20)
     if size == 0:
         return -2
     if out_limit - out_pos < size + 8:
         return -1
-    return copy_text(texts, record + load_word(texts, record + 16), size, out, out_pos)
+    return copy_text(texts, map_record_offset + load_word(texts, map_record_offset + 16), size, out, out_pos)
 
 
-class BodyPlace(NamedTuple):
+class EventBodyRange(NamedTuple):
     """Event with the position of its body, and the number of its table map."""
 
     code: int
@@ -65,20 +71,26 @@ class BodyPlace(NamedTuple):
     number: int
 
 
-@kernel(write_json_table_map_body, write_json_rows_event, find_template)
-def write_body_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, event: BodyPlace
+@kernel(copy_prepared_table_map_body, write_json_rows_event, find_table_template)
+def write_json_body_member(
+    buf: UInt8s,
+    text_table: UInt8s,
+    scratch: Int64s,
+    out: MutableUInt8s,
+    out_pos: int,
+    out_limit: int,
+    event: EventBodyRange,
 ) -> int:
     """Write the body of an event that needs a table map."""
     is_rows_v1 = event.code >= WRITE_ROWS_V1 and event.code <= DELETE_ROWS_V1
     is_rows_v2 = event.code >= WRITE_ROWS_V2 and event.code <= DELETE_ROWS_V2
     if event.code == TABLE_MAP or is_rows_v1 or is_rows_v2:
-        record = find_template(texts, 0, event.number)
+        record = find_table_template(text_table, 0, event.number)
         if record == 0:
             return -2
         if event.code == TABLE_MAP:
-            return write_json_table_map_body(texts, record, out, out_pos, out_limit)
-        return write_json_rows_event(buf, event.p, event.n, event.code, texts, record, out, out_pos, out_limit)
+            return copy_prepared_table_map_body(text_table, record, out, out_pos, out_limit)
+        return write_json_rows_event(buf, event.p, event.n, event.code, text_table, record, out, out_pos, out_limit)
     return -2
 
 
@@ -110,7 +122,7 @@ class EventGtid(NamedTuple):
 
 @kernel(write_json_null, write_json_unsigned)
 def write_seq_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, gtid: EventGtid
+    buf: UInt8s, text_table: UInt8s, scratch: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, gtid: EventGtid
 ) -> int:
     """Write the sequence number in the transaction's GTID."""
     if gtid.source < 0:
@@ -120,14 +132,14 @@ def write_seq_member(
 
 @kernel(write_entry_of_text_table, write_json_null, write_json_unsigned)
 def write_txn_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, gtid: EventGtid
+    buf: UInt8s, text_table: UInt8s, scratch: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, gtid: EventGtid
 ) -> int:
     """Write the GTID of the transaction: the text of its source, then the number."""
     if gtid.source < 0:
         return write_json_null(out, out_pos, out_limit)
     if gtid.number < 0:
         return -2
-    out_pos = write_entry_of_text_table(texts, 0, gtid.source, out, out_pos, out_limit)
+    out_pos = write_entry_of_text_table(text_table, 0, gtid.source, out, out_pos, out_limit)
     if out_pos < 0:
         return out_pos
     if out_limit - out_pos < 32:
@@ -139,7 +151,7 @@ def write_txn_member(
 
 @kernel(write_json_null, write_json_time)
 def write_time_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, seconds: int
+    buf: UInt8s, text_table: UInt8s, scratch: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, seconds: int
 ) -> int:
     """Write the timestamp of the header; null for 0."""
     return (
@@ -149,20 +161,20 @@ def write_time_member(
     )
 
 
-@kernel(copy_text, write_json_null, find_template, load_word)
+@kernel(copy_text, write_json_null, find_table_template, load_word)
 def write_object_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, map_number: int
+    buf: UInt8s, text_table: UInt8s, scratch: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, map_number: int
 ) -> int:
     """Write the name of the table."""
     if map_number < 0:
         return write_json_null(out, out_pos, out_limit)
-    record = find_template(texts, 0, map_number)
+    record = find_table_template(text_table, 0, map_number)
     if record == 0:
         return -2
-    size = load_word(texts, record + 12)
+    size = load_word(text_table, record + 12)
     if out_limit - out_pos < size + 8:
         return -1
-    return copy_text(texts, record + load_word(texts, record + 8), size, out, out_pos)
+    return copy_text(text_table, record + load_word(text_table, record + 8), size, out, out_pos)
 
 
 class EventHeader(NamedTuple):
@@ -178,17 +190,23 @@ class EventHeader(NamedTuple):
 
 @kernel(write_json_unsigned, copy_text)
 def write_header_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, header: EventHeader
+    buf: UInt8s,
+    text_table: UInt8s,
+    scratch: Int64s,
+    out: MutableUInt8s,
+    out_pos: int,
+    out_limit: int,
+    header: EventHeader,
 ) -> int:
     """Write the common header."""
     if out_limit - out_pos < 256:
         return -1
-    out_pos = write_json_unsigned(header.timestamp, out, copy_text(texts, 0, 13, out, out_pos), out_limit)
-    out_pos = write_json_unsigned(header.code, out, copy_text(texts, 13, 13, out, out_pos), out_limit)
-    out_pos = write_json_unsigned(header.server_id, out, copy_text(texts, 26, 13, out, out_pos), out_limit)
-    out_pos = write_json_unsigned(header.size, out, copy_text(texts, 39, 14, out, out_pos), out_limit)
-    out_pos = write_json_unsigned(header.end_log_pos, out, copy_text(texts, 53, 15, out, out_pos), out_limit)
-    out_pos = write_json_unsigned(header.flags, out, copy_text(texts, 68, 9, out, out_pos), out_limit)
+    out_pos = write_json_unsigned(header.timestamp, out, copy_text(text_table, 0, 13, out, out_pos), out_limit)
+    out_pos = write_json_unsigned(header.code, out, copy_text(text_table, 13, 13, out, out_pos), out_limit)
+    out_pos = write_json_unsigned(header.server_id, out, copy_text(text_table, 26, 13, out, out_pos), out_limit)
+    out_pos = write_json_unsigned(header.size, out, copy_text(text_table, 39, 14, out, out_pos), out_limit)
+    out_pos = write_json_unsigned(header.end_log_pos, out, copy_text(text_table, 53, 15, out, out_pos), out_limit)
+    out_pos = write_json_unsigned(header.flags, out, copy_text(text_table, 68, 9, out, out_pos), out_limit)
     out[out_pos] = 125
     return out_pos + 1
 
@@ -204,11 +222,13 @@ class EventKernelTables:
 
     def __init__(self, get_context: Callable[[], BinlogFileContext]) -> None:
         self._get_context = get_context
-        self._follower: CompiledTracker | None = None
-        self._maps = GrowingTable(_encode_map_record, join_table_map_records)
-        self._sources = GrowingTable(_quote_source, lambda texts: build_text_table(dict(enumerate(texts))))
+        self._follower: CompiledEventTracker | None = None
+        self._maps = GrowingTextTable(_encode_map_record, join_json_kernel_table_maps)
+        self._sources = GrowingTextTable(_quote_source, lambda texts: build_text_table(dict(enumerate(texts))))
 
-    def derive(self, batch: Batch, compile_kernel: Callable[[Kernel], Kernel]) -> Mapping[str, Column] | None:
+    def get_tracking_columns(
+        self, batch: Batch, compile_kernel: Callable[[Kernel], Kernel]
+    ) -> Mapping[str, Column] | None:
         """Return the columns source, number and map; None if there are too many table maps."""
         tracker = self._get_context().tracker
         if len(tracker.maps.by_id) > MAX_CACHED:
@@ -218,28 +238,28 @@ class EventKernelTables:
             other_follower = tracker.compiled_tracker  # of another JSON line for the same file
             self._follower = (
                 other_follower
-                if isinstance(other_follower, CompiledTracker)
-                else CompiledTracker(tracker, compile_kernel)
+                if isinstance(other_follower, CompiledEventTracker)
+                else CompiledEventTracker(tracker, compile_kernel)
             )
             tracker.compiled_tracker = self._follower
-        return self._follower.columns(tracker.track_batch(batch))
+        return self._follower.get_tracking_columns(tracker.track_batch(batch))
 
-    def map_table(self, quote: JsonEncoder) -> bytes:
+    def build_table_map_texts(self, quote: JsonEncoder) -> bytes:
         """Return the texts of the table maps as a table for the kernels."""
         return self._maps.update_table([] if self._follower is None else self._follower.table_maps, quote)
 
-    def narrow(self, names: frozenset[str], rows_only: bool) -> JsonMember:
+    def make_narrow_body_member(self, column_names: frozenset[str], rows_only: bool) -> JsonMember:
         """Return a `body` member for queries that only need these columns (`JsonLine.narrow`)."""
-        growing_table = GrowingTable(
-            partial(_encode_map_record, names=names, rows_only=rows_only), join_table_map_records
+        growing_table = GrowingTextTable(
+            partial(_encode_map_record, names=column_names, rows_only=rows_only), join_json_kernel_table_maps
         )
 
         def narrow_map_table(quote: JsonEncoder) -> bytes:
             return growing_table.update_table([] if self._follower is None else self._follower.table_maps, quote)
 
-        return JsonMember(write_body_member, _BODY_COLUMNS, table=narrow_map_table, bodies=_FREQUENT_BODIES)
+        return JsonMember(write_json_body_member, _BODY_COLUMNS, table=narrow_map_table, bodies=_FREQUENT_BODIES)
 
-    def source_table(self, quote: JsonEncoder) -> bytes:
+    def build_gtid_source_texts(self, quote: JsonEncoder) -> bytes:
         """Return the texts before the number of a GTID as a table for the kernels, each after a quote."""
         return self._sources.update_table([] if self._follower is None else self._follower.sources, quote)
 
@@ -248,14 +268,14 @@ def _encode_map_record(
     table_map: TableMap, quote: JsonEncoder, names: frozenset[str] | None = None, *, rows_only: bool = False
 ) -> bytes:
     """Encode the record of a map; a TABLE_MAP that does not match the user's schema is left to the general writer."""
-    return encode_table_map_record(table_map, quote, not table_map.uncertain, names, rows_only=rows_only)
+    return encode_json_kernel_table_map(table_map, quote, not table_map.uncertain, names, rows_only=rows_only)
 
 
-def _quote_source(source: str | TransactionOwner, quote: JsonEncoder) -> bytes:
+def _quote_source(source: str | OwningTransaction, quote: JsonEncoder) -> bytes:
     return quote(source)[:-1] if isinstance(source, str) else b""
 
 
-class GrowingTable:
+class GrowingTextTable:
     """Text table with the entries of a list that grows, and is sometimes replaced by another list.
 
     `encode_entry`: encodes an item of the list. `join_entries`: joins the entries into a table.
@@ -270,12 +290,12 @@ class GrowingTable:
         self._bytes_left = 0
         self._table = b""
 
-    def update_table(self, source: list[Any], quote: JsonEncoder) -> bytes:
+    def update_table(self, entries: list[Any], quote: JsonEncoder) -> bytes:
         """Return the updated table; entries beyond the memory limit are empty."""
-        if source is not self._source:
-            self._source, self._entries, self._bytes_left, self._table = source, [], _MAX_TABLE_BYTES, b""
-        if len(self._entries) < len(source) or not self._table:
-            for item in source[len(self._entries) :]:
+        if entries is not self._source:
+            self._source, self._entries, self._bytes_left, self._table = entries, [], _MAX_TABLE_BYTES, b""
+        if len(self._entries) < len(entries) or not self._table:
+            for item in entries[len(self._entries) :]:
                 entry = self._encode_entry(item, quote) if self._bytes_left > 0 else b""
                 self._bytes_left -= len(entry)
                 self._entries.append(entry)
@@ -283,12 +303,12 @@ class GrowingTable:
         return self._table
 
 
-def json_line(context: BinlogFileContext) -> JsonLine | None:
+def make_log_json_line(context: BinlogFileContext) -> JsonLine | None:
     """Return the writer of JSON lines for a log; None if its events are encrypted and no key was given."""
-    return None if context.encrypted_without_key else make_event_line(lambda: context)
+    return None if context.encrypted_without_key else make_event_json_line(lambda: context)
 
 
-def make_event_line(get_context: Callable[[], BinlogFileContext], *, inside: bool = False) -> JsonLine:
+def make_event_json_line(get_context: Callable[[], BinlogFileContext], *, inside: bool = False) -> JsonLine:
     """Create the writer of JSON lines for events.
 
     Args:
@@ -300,13 +320,15 @@ def make_event_line(get_context: Callable[[], BinlogFileContext], *, inside: boo
         type=JsonMember(write_text_member, ("type_code",), texts=EVENT_TYPE_NAMES),
         seq=JsonMember(write_seq_member, ("source", "number")),
         time=JsonMember(write_time_member, ("timestamp",)),
-        object=JsonMember(write_object_member, ("map",), table=tables.map_table),
+        object=JsonMember(write_object_member, ("map",), table=tables.build_table_map_texts),
         origin=JsonMember(write_unsigned_member, ("server_id",)),
-        txn=JsonMember(write_txn_member, ("source", "number"), table=tables.source_table),
-        body=JsonMember(write_body_member, _BODY_COLUMNS, table=tables.map_table, bodies=_FREQUENT_BODIES),
+        txn=JsonMember(write_txn_member, ("source", "number"), table=tables.build_gtid_source_texts),
+        body=JsonMember(
+            write_json_body_member, _BODY_COLUMNS, table=tables.build_table_map_texts, bodies=_FREQUENT_BODIES
+        ),
         extras=(("header", JsonMember(write_header_member, _HEADER_COLUMNS, table=lambda _quote: _HEADER_TEXTS)),),
         depth=JSON_DEPTH,
-        narrow=tables.narrow,
-        derive=tables.derive,
+        narrow=tables.make_narrow_body_member,
+        derive=tables.get_tracking_columns,
         inside=inside,
     )

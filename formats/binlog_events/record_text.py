@@ -35,7 +35,7 @@ _MAX_TABLES = 4096
 """Maximum number of table descriptions that are kept; servers use a new table id after each change of a definition."""
 
 
-def start_record_text() -> RecordDescriber:
+def create_record_describer() -> RecordDescriber:
     """Return the describer of the events of a log."""
     tables: dict[Any, RowChanges] = {}
     status_vars: Mapping[str, Any] = {}  # of the last QUERY of the transaction
@@ -63,7 +63,7 @@ def start_record_text() -> RecordDescriber:
         if "columns" in body and "table_id" in body:
             if len(tables) >= _MAX_TABLES:
                 tables.clear()
-            tables[body["table_id"]] = _describe_table(body)
+            tables[body["table_id"]] = _read_key_and_decimal_columns(body)
         return RecordText(members, is_noise=type_name in _NOISE)
 
     return describe
@@ -72,13 +72,14 @@ def start_record_text() -> RecordDescriber:
 _UNKNOWN_TABLE = RowChanges(())
 
 
-def _describe_table(body: Mapping[str, Any]) -> RowChanges:
+def _read_key_and_decimal_columns(table_map_body: Mapping[str, Any]) -> RowChanges:
     """Return the key and the DECIMAL columns of a TABLE_MAP event."""
     names = {
-        column.get("name", f"@{number}"): column.get("type") for number, column in enumerate(body["columns"], start=1)
+        column.get("name", f"@{number}"): column.get("type")
+        for number, column in enumerate(table_map_body["columns"], start=1)
     }
     return RowChanges(
         (),
-        key=tuple(part["column"] for part in body.get("primary_key", ()) if part.get("column") in names),
+        key=tuple(part["column"] for part in table_map_body.get("primary_key", ()) if part.get("column") in names),
         numbers=frozenset(name for name, type_name in names.items() if type_name in ("NEWDECIMAL", "DECIMAL")),
     )

@@ -32,9 +32,9 @@ from construct import (
 
 from binlogtool.format_api.json_text_kernels import (
     UNSUPPORTED,
-    write_json_any_text,
     write_json_bytes,
     write_json_null,
+    write_json_text_or_bytes,
     write_json_unsigned,
 )
 from binlogtool.format_api.lazy_import import LazyRef
@@ -58,7 +58,7 @@ from binlogtool.format_api.schema_fields import (
     make_tuple_decoder,
 )
 from binlogtool.format_api.schema_fields import decode_text as utf8_text
-from binlogtool.formats.binlog_events.values.column_types import charset_decoder, charset_of_collation
+from binlogtool.formats.binlog_events.values.column_types import charset_of_collation, get_charset_decoder
 from binlogtool.formats.binlog_events.wire_format import ROLLBACK_ALTER, START_ALTER
 
 # --- Names of databases ---
@@ -69,7 +69,7 @@ OVER_MAX_DBS = 254
 
 
 @kernel()
-def find_name_end(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
+def scan_nul_terminated_name(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     """Return the size of a name without its NUL, and the position after the NUL; -1 if there is none."""
     end = pos
     while end < limit and buf[end] != 0:
@@ -77,10 +77,10 @@ def find_name_end(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     return end - pos, -1 if end == limit else end + 1
 
 
-class DatabaseName(Construct):  # type: ignore[misc]
+class NulTerminatedName(Construct):  # type: ignore[misc]
     """Construct of a name that ends with a NUL."""
 
-    scan = ScalarKernel(find_name_end)
+    scan = ScalarKernel(scan_nul_terminated_name)
 
     def _parse(self, stream: Any, context: Any, path: str) -> str | bytes:
         name = b"".join(iter(lambda: stream_read(stream, 1, path), b"\0"))
@@ -92,7 +92,7 @@ def decode_database_names(value: bytes) -> list[str | bytes] | None:
     return None if value[0] == OVER_MAX_DBS else [decode_text(name) for name in value[1:].split(b"\0")[:-1]]
 
 
-@kernel(find_name_end, write_json_any_text, write_json_null)
+@kernel(scan_nul_terminated_name, write_json_text_or_bytes, write_json_null)
 def write_updated_db_names(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write the value of UPDATED_DB_NAMES."""
     if out_limit - out_pos < 64:
@@ -102,8 +102,8 @@ def write_updated_db_names(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s
     start = pos + 1
     out[out_pos] = 91
     while start < limit:
-        size, end = find_name_end(buf, start, limit)
-        out_pos = write_json_any_text(buf, start, start + size, out, out_pos + 1, out_limit - 64)
+        size, end = scan_nul_terminated_name(buf, start, limit)
+        out_pos = write_json_text_or_bytes(buf, start, start + size, out, out_pos + 1, out_limit - 64)
         if out_pos < 0:
             return out_pos
         out[out_pos] = 44
@@ -118,7 +118,7 @@ _CODE = "code" / HiddenField(Int8ul)
 _COLLATION = Sequence("charset" / Int16ul, "collation" / Int16ul)
 _NAMES = Struct(
     "count" / Int8ul,
-    "names" / If(this.count != OVER_MAX_DBS, Array(this.count, DatabaseName())),
+    "names" / If(this.count != OVER_MAX_DBS, Array(this.count, NulTerminatedName())),
 )
 _NAMES_LEAF = LeafFormat(decode_database_names, LazyRef(f"{_MODULE}:write_updated_db_names"))
 
@@ -175,11 +175,11 @@ STATUS_VARIABLES = FieldsByCode(
 
 find_microseconds = make_tuple_decoder(STATUS_VARIABLES, "microseconds_at", "hrnow_at")
 """Positions of the two variables with the microseconds of a statement; None if absent."""
-load_client_collation = make_fields_kernel(STATUS_VARIABLES, "client", uses=(find_name_end,))
+load_client_collation = make_fields_kernel(STATUS_VARIABLES, "client", uses=(scan_nul_terminated_name,))
 write_json_status_variables = make_json_kernel(
     BodySchema(STATUS_VARIABLES),
-    find_name_end,
-    write_json_any_text,
+    scan_nul_terminated_name,
+    write_json_text_or_bytes,
     write_json_bytes,
     write_updated_db_names,
     write_json_unsigned,
@@ -197,7 +197,7 @@ def decode_status_variables(block: bytes) -> dict[str, Any]:
     return _decode_variables(block)
 
 
-def is_unfinished_alter(block: bytes) -> bool:
+def is_unfinished_alter(status_block: bytes) -> bool:
     """Return whether a statement with these variables is a START ALTER or ROLLBACK ALTER, which changes nothing.
 
     With binlog_alter_two_phase MariaDB logs an ALTER TABLE twice: when it begins, and as COMMIT ALTER or ROLLBACK ALTER
@@ -206,7 +206,7 @@ def is_unfinished_alter(block: bytes) -> bool:
     Raises:
         MalformedError: a value extends beyond the end of the block.
     """
-    flags = decode_status_variables(block).get("gtid_flags3")
+    flags = decode_status_variables(status_block).get("gtid_flags3")
     return flags is not None and bool(flags["flags"] & (START_ALTER | ROLLBACK_ALTER))
 
 
@@ -215,7 +215,7 @@ def copy_status_variables(block: bytes) -> dict[str, Any]:
     return decode_status_variables(block).copy()
 
 
-def make_status_field(size: Any) -> Construct:
+def make_status_variables_field(size: Any) -> Construct:
     """Return the field of the variables, which take `size` bytes."""
     leaf = LeafFormat(copy_status_variables, LazyRef(f"{_MODULE}:write_json_status_variables"))
     return NestedSchema(Bytes(size), OpaqueLeaf(STATUS_VARIABLES, leaf))
@@ -227,37 +227,38 @@ _UTF8_COMPATIBLE = frozenset({None, "utf8mb3", "utf8mb4", "ascii", "binary"})
 """Character sets whose statements are decoded as UTF-8; None = unknown."""
 
 
-def decode_statement_text(sql: bytes, status: Any) -> str | bytes:
-    """Decode the text of a statement; `status`: its status variables by name."""
-    charset = status.get("charset") if isinstance(status, Mapping) else None
+def decode_statement_text(sql: bytes, status_variables: Any) -> str | bytes:
+    """Decode the text of a statement; `status_variables`: its status variables by name."""
+    charset = status_variables.get("charset") if isinstance(status_variables, Mapping) else None
     name = charset_of_collation(charset.get("client")) if isinstance(charset, Mapping) else None
-    return utf8_text(sql) if name in _UTF8_COMPATIBLE or sql.isascii() else charset_decoder(name)(sql)
+    return utf8_text(sql) if name in _UTF8_COMPATIBLE or sql.isascii() else get_charset_decoder(name)(sql)
 
 
-def decode_annotation_text(sql: str | bytes, status: Any) -> str | bytes:
+def decode_annotation_text(sql: str | bytes, status_variables: Any) -> str | bytes:
     """Decode the text of an ANNOTATE_ROWS or ROWS_QUERY event, which names no character set; else return its bytes.
 
     Args:
         sql: the text; a string if its bytes are UTF-8.
-        status: status variables of the last QUERY of its transaction, by name or as a block; empty without one.
+        status_variables: status variables of the last QUERY of its transaction, by name or as a block; empty without
+            one.
     """
     raw = sql.encode() if isinstance(sql, str) else sql
-    if isinstance(status, bytes):
+    if isinstance(status_variables, bytes):
         try:
-            status = decode_status_variables(status)
+            status_variables = decode_status_variables(status_variables)
         except MalformedError:
-            status = {}
-    return decode_statement_text(raw, status)
+            status_variables = {}
+    return decode_statement_text(raw, status_variables)
 
 
-def recode_statement_text(body: dict[str, Any]) -> dict[str, Any]:
+def recode_statement_text(statement_body: dict[str, Any]) -> dict[str, Any]:
     """Decode the text in a statement's body again, by the client's character set instead of UTF-8."""
-    sql = body.get("sql")
+    sql = statement_body.get("sql")
     if sql is not None:
         raw = sql.encode() if isinstance(sql, str) else sql
         if not raw.isascii():
-            body["sql"] = decode_statement_text(raw, body.get("status_vars"))
-    return body
+            statement_body["sql"] = decode_statement_text(raw, statement_body.get("status_vars"))
+    return statement_body
 
 
 @kernel()
@@ -281,18 +282,25 @@ def is_ascii(buf: UInt8s, pos: int, limit: int) -> bool:
     return all_bits < 128
 
 
-@kernel(load_client_collation, is_ascii, is_utf8_collation, write_json_any_text)
+@kernel(load_client_collation, is_ascii, is_utf8_collation, write_json_text_or_bytes)
 def write_json_statement_text(
-    buf: UInt8s, pos: int, limit: int, size: int, status: int, out: MutableUInt8s, out_pos: int, out_limit: int
+    buf: UInt8s,
+    pos: int,
+    limit: int,
+    status_size: int,
+    status_at: int,
+    out: MutableUInt8s,
+    out_pos: int,
+    out_limit: int,
 ) -> int:
     """Write a text in UTF-8 or ASCII as a JSON string; other texts are left to the general writer.
 
-    `size`, `status`: size and position of the status variables.
+    `status_size`, `status_at`: size and position of the status variables.
     """
-    collation, _end = load_client_collation(buf, status, status + size)
+    collation, _end = load_client_collation(buf, status_at, status_at + status_size)
     if not is_utf8_collation(collation) and not is_ascii(buf, pos, limit):
         return UNSUPPORTED
-    return write_json_any_text(buf, pos, limit, out, out_pos, out_limit)
+    return write_json_text_or_bytes(buf, pos, limit, out, out_pos, out_limit)
 
 
 class StatementText(TextField):

@@ -31,7 +31,7 @@ from binlogtool.format_api.schema_fields import (
     UInt8s,
     count_bytes_left,
     decode_text,
-    field_offset,
+    get_fixed_field_offset,
     kernel,
     load_big_endian,
     load_little_endian,
@@ -269,11 +269,11 @@ load_header = make_fields_kernel(HEADER, "timestamp", "type_code", "server_id", 
 PACKED_HEADER = struct.Struct("<IBIIIH")
 """Common header, for code that reads it before the schema applies, or that writes it."""
 
-TYPE_AT = field_offset(HEADER, "type_code")
-SERVER_ID_AT = field_offset(HEADER, "server_id")
-EVENT_SIZE_AT = field_offset(HEADER, "event_size")
-END_LOG_POS_AT = field_offset(HEADER, "end_log_pos")
-FLAGS_AT = field_offset(HEADER, "flags")
+TYPE_AT = get_fixed_field_offset(HEADER, "type_code")
+SERVER_ID_AT = get_fixed_field_offset(HEADER, "server_id")
+EVENT_SIZE_AT = get_fixed_field_offset(HEADER, "event_size")
+END_LOG_POS_AT = get_fixed_field_offset(HEADER, "end_log_pos")
+FLAGS_AT = get_fixed_field_offset(HEADER, "flags")
 
 
 def read_event_size(data: bytes | memoryview, at: int = 0) -> int:
@@ -342,7 +342,7 @@ class FormatDescription(msgspec.Struct, frozen=True):
         """
         return self.is_mariadb and self.version >= _ZERO_POSITIONS_SINCE
 
-    def post_header_size(self, type_code: int) -> int:
+    def get_post_header_bytes(self, type_code: int) -> int:
         """Return the size in bytes of the fixed part of a body; 0 = not recorded."""
         index = type_code - 1
         return self.post_header_len[index] if 0 <= index < len(self.post_header_len) else 0
@@ -350,7 +350,7 @@ class FormatDescription(msgspec.Struct, frozen=True):
     @property
     def table_id_size(self) -> int:
         """Size of a table id in bytes: 4 in very old logs, else 6."""
-        return 4 if self.post_header_size(EventType.TABLE_MAP) == 6 else 6
+        return 4 if self.get_post_header_bytes(EventType.TABLE_MAP) == 6 else 6
 
 
 def parse_version_numbers(text: str) -> tuple[int, ...]:
@@ -368,7 +368,7 @@ def supports_checksums(server_version: str) -> bool:
     return parse_version_numbers(server_version) >= since
 
 
-def parse_description(event: bytes | memoryview) -> FormatDescription:
+def parse_format_description(event: bytes | memoryview) -> FormatDescription:
     """Parse a whole FORMAT_DESCRIPTION event: common header, body and checksum.
 
     Raises:
@@ -436,7 +436,7 @@ class BoundedReader:
         self.offset = end
         return self.data[start:end]
 
-    def sub_reader(self, size: int, name: str) -> BoundedReader:
+    def take_sub_reader(self, size: int, name: str) -> BoundedReader:
         """Return a reader for the next `size` bytes, with the same offsets."""
         start = self.skip_bytes(size, name)
         return BoundedReader(self.data, f"{self.label}: {name}", start, self.offset)
@@ -460,7 +460,7 @@ class BoundedReader:
             raise MalformedError(f"{self.label}: {name} at byte {self.offset - 1:,} starts with 0x{first:02x}")
         return self.read_uint(width, name)
 
-    def read_sized(self, name: str) -> bytes:
+    def read_length_and_bytes(self, name: str) -> bytes:
         """Read a length-encoded number and that many bytes."""
         return self.read_bytes(self.read_lenenc(f"the length of {name}"), name)
 
@@ -502,7 +502,7 @@ def read_lenenc(data: bytes, offset: int, end: int) -> tuple[int, int]:
     raise make_truncation_error("a length-encoded integer", 1 + _LENENC[data[offset]], end - offset)
 
 
-def lenenc_first_byte(value: int) -> int:
+def get_lenenc_first_byte(value: int) -> int:
     """Return the first byte of the shortest encoding of a length-encoded integer."""
     if value < 0xFB:
         return value
@@ -511,7 +511,7 @@ def lenenc_first_byte(value: int) -> int:
 
 def encode_lenenc(value: int) -> bytes:
     """Encode a length-encoded integer in its shortest form, or in the stored form of a `WideLenenc`."""
-    code = getattr(value, "code", lenenc_first_byte(value))
+    code = getattr(value, "code", get_lenenc_first_byte(value))
     return bytes([code]) + int(value).to_bytes(_LENENC[code], "little") if code >= 0xFB else bytes([code])
 
 
@@ -541,7 +541,7 @@ class Lenenc(Construct):  # type: ignore[misc]
         if data[0] in _LENENC:
             data += stream_read(stream, _LENENC[data[0]], path)
         value, _ = read_lenenc(data, 0, len(data))
-        return value if data[0] == lenenc_first_byte(value) else WideLenenc(value, data[0])
+        return value if data[0] == get_lenenc_first_byte(value) else WideLenenc(value, data[0])
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
         data = encode_lenenc(obj)
@@ -553,7 +553,7 @@ def _strip_nul_padding(value: bytes) -> str | bytes:
     return decode_text(value.rstrip(b"\0"))
 
 
-class NulPadded(Adapter):  # type: ignore[misc]
+class NulPaddedText(Adapter):  # type: ignore[misc]
     """Construct of text in a field of fixed size, padded with NULs."""
 
     leaf = LeafFormat(_strip_nul_padding)
@@ -683,34 +683,37 @@ _MAX_WINDOW = 1 << 27
 _END_FIELD, _SIZE_FIELD, _COMPRESSION_FIELD, _UNCOMPRESSED_SIZE_FIELD = 0, 1, 2, 3
 
 
-def unpack_block(data: bytes | memoryview, limits: Limits) -> bytes:
+def unpack_compressed_block(compressed_block: bytes | memoryview, limits: Limits) -> bytes:
     """Unpack a compressed block: the text of QUERY_COMPRESSED, the images of a compressed row event.
 
     Raises:
         DecompressionError: compression-error (not a block, damaged, truncated, size differs) or inflate-limit.
     """
-    return _join_pieces(iter_block_pieces(data, limits))
+    return _join_pieces(iter_unpacked_block_pieces(compressed_block, limits))
 
 
-def iter_block_pieces(data: bytes | memoryview, limits: Limits) -> Iterator[bytes]:
-    """Unpack a compressed block piece by piece. Raises DecompressionError as `unpack_block`, before the last piece."""
-    packed, declared = _parse_block(data)
-    return _iter_inflated(packed, declared, limits.max_inflate, zlib.MAX_WBITS)
+def iter_unpacked_block_pieces(compressed_block: bytes | memoryview, limits: Limits) -> Iterator[bytes]:
+    """Unpack a compressed block piece by piece.
+
+    Raises DecompressionError as `unpack_compressed_block`, before the last piece.
+    """
+    packed, declared = _parse_compressed_block(compressed_block)
+    return _iter_inflated_pieces(packed, declared, limits.max_inflate, zlib.MAX_WBITS)
 
 
-def read_declared_size(data: bytes | memoryview) -> int:
+def read_declared_unpacked_size(compressed_block: bytes | memoryview) -> int:
     """Read the unpacked size that a compressed block declares. Raises DecompressionError: it is not a block."""
-    return _parse_block(data)[1]
+    return _parse_compressed_block(compressed_block)[1]
 
 
-def check_block(data: bytes | memoryview, limits: Limits) -> None:
-    """Unpack a compressed block without keeping the result. Raises DecompressionError as `unpack_block`."""
-    for _ in iter_block_pieces(data, limits):
+def validate_compressed_block(compressed_block: bytes | memoryview, limits: Limits) -> None:
+    """Unpack a compressed block without keeping the result. Raises DecompressionError as `unpack_compressed_block`."""
+    for _ in iter_unpacked_block_pieces(compressed_block, limits):
         pass
 
 
 @kernel(load_big_endian)
-def load_block_head(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
+def load_compressed_block_head(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     """Load the declared size of the compressed block at `buf[pos]`; return it and the position of the packed bytes.
 
     The position is -2 if it is not such a block.
@@ -721,41 +724,41 @@ def load_block_head(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     return load_big_endian(buf, pos + 1, width), pos + 1 + width
 
 
-def _parse_block(data: bytes | memoryview) -> tuple[bytes | memoryview, int]:
+def _parse_compressed_block(compressed_block: bytes | memoryview) -> tuple[bytes | memoryview, int]:
     """Return (packed bytes of a block, declared size)."""
-    declared, start = load_block_head(data, 0, len(data))
+    declared, start = load_compressed_block_head(compressed_block, 0, len(compressed_block))
     if start >= 0:
-        return data[start:], declared
-    head = data[0] if len(data) else 0
+        return compressed_block[start:], declared
+    head = compressed_block[0] if len(compressed_block) else 0
     if not head & _BLOCK_MARK or head & _RAW_DEFLATE:
         raise DecompressionError("compression-error", f"not a compressed block: its first byte is 0x{head:02x}")
     if head & _ALGORITHM_MASK:
         raise DecompressionError("compression-error", f"compression algorithm {head >> 4 & 7} of a block is unknown")
     width = head & _LENGTH_MASK
     raise DecompressionError(
-        "compression-error", f"a compressed block of {len(data)} bytes with a length of {width} bytes"
+        "compression-error", f"a compressed block of {len(compressed_block)} bytes with a length of {width} bytes"
     )
 
 
-def unpack_column(data: bytes, limit: int) -> bytes:
-    """Unpack a value of a COMPRESSED column to at most `limit` bytes.
+def unpack_compressed_column_value(compressed_value: bytes, max_bytes: int) -> bytes:
+    """Unpack a value of a COMPRESSED column to at most `max_bytes` bytes.
 
     Raises:
         DecompressionError: compression-error or inflate-limit.
     """
-    if not data:
-        return data
-    head = data[0]
+    if not compressed_value:
+        return compressed_value
+    head = compressed_value[0]
     if head == 0:
-        return data[1:]
+        return compressed_value[1:]
     width = head & _LENGTH_MASK
-    if head & _METHOD_MASK != _BLOCK_MARK or not width or 1 + width > len(data):
+    if head & _METHOD_MASK != _BLOCK_MARK or not width or 1 + width > len(compressed_value):
         raise DecompressionError(
-            "compression-error", f"a compressed value of {len(data)} bytes starts with 0x{head:02x}"
+            "compression-error", f"a compressed value of {len(compressed_value)} bytes starts with 0x{head:02x}"
         )
-    declared = int.from_bytes(data[1 : 1 + width], "big")
+    declared = int.from_bytes(compressed_value[1 : 1 + width], "big")
     bits = -zlib.MAX_WBITS if head & _RAW_DEFLATE else zlib.MAX_WBITS
-    return _join_pieces(_iter_inflated(data[1 + width :], declared, limit, bits))
+    return _join_pieces(_iter_inflated_pieces(compressed_value[1 + width :], declared, max_bytes, bits))
 
 
 def _join_pieces(pieces: Iterator[bytes]) -> bytes:
@@ -765,34 +768,40 @@ def _join_pieces(pieces: Iterator[bytes]) -> bytes:
     return joined.getvalue()
 
 
-def _iter_inflated(data: bytes | memoryview, declared: int, limit: int, window_bits: int) -> Iterator[bytes]:
-    """Inflate a zlib stream of exactly `declared` bytes piece by piece; the last piece only comes if all is valid."""
-    if declared > limit:
-        raise DecompressionError("inflate-limit", f"declares {declared:,} bytes unpacked, {limit:,} are allowed")
+def _iter_inflated_pieces(
+    zlib_stream: bytes | memoryview, declared_bytes: int, max_bytes: int, window_bits: int
+) -> Iterator[bytes]:
+    """Inflate a zlib stream of exactly `declared_bytes` bytes piece by piece; the last piece only comes if all is
+    valid.
+    """
+    if declared_bytes > max_bytes:
+        raise DecompressionError(
+            "inflate-limit", f"declares {declared_bytes:,} bytes unpacked, {max_bytes:,} are allowed"
+        )
     unpacker, size, offset, has_pending = zlib.decompressobj(window_bits), 0, 0, False
-    while size <= declared and not unpacker.eof and (has_pending or offset < len(data)):
+    while size <= declared_bytes and not unpacker.eof and (has_pending or offset < len(zlib_stream)):
         packed = unpacker.unconsumed_tail
         if not packed and not has_pending:
-            packed, offset = bytes(data[offset : offset + _FEED_BYTES]), offset + _FEED_BYTES
+            packed, offset = bytes(zlib_stream[offset : offset + _FEED_BYTES]), offset + _FEED_BYTES
         try:
-            piece = unpacker.decompress(packed, max_piece := min(_PIECE_BYTES, declared + 1 - size))
+            piece = unpacker.decompress(packed, max_piece := min(_PIECE_BYTES, declared_bytes + 1 - size))
         except zlib.error as error:
             raise DecompressionError("compression-error", f"zlib: {error}") from None
         size += len(piece)
         has_pending = (
             bool(unpacker.unconsumed_tail) or len(piece) == max_piece
         )  # unpacked bytes may be pending without further input
-        if size <= declared:
+        if size <= declared_bytes:
             yield piece
-    if size != declared:
-        actual = f"more than {declared:,}" if size > declared else f"{size:,}"
-        raise DecompressionError("compression-error", f"unpacks to {actual} bytes, declared are {declared:,}")
-    if not unpacker.eof or unpacker.unused_data or offset < len(data):
+    if size != declared_bytes:
+        actual = f"more than {declared_bytes:,}" if size > declared_bytes else f"{size:,}"
+        raise DecompressionError("compression-error", f"unpacks to {actual} bytes, declared are {declared_bytes:,}")
+    if not unpacker.eof or unpacker.unused_data or offset < len(zlib_stream):
         problem = "bytes after the" if unpacker.eof else "the end is missing:"
         raise DecompressionError("compression-error", f"{problem} zlib stream")
 
 
-class PayloadHeader(msgspec.Struct, frozen=True):
+class TransactionPayloadHeader(msgspec.Struct, frozen=True):
     """Fields of TRANSACTION_PAYLOAD; None = the field is absent.
 
     `data_at`: offset of the packed bytes in the body.
@@ -804,7 +813,7 @@ class PayloadHeader(msgspec.Struct, frozen=True):
     uncompressed_size: int | None
 
 
-def parse_payload_header(body: bytes | memoryview) -> PayloadHeader:
+def parse_transaction_payload_header(body: bytes | memoryview) -> TransactionPayloadHeader:
     """Parse the fields before the packed bytes of a TRANSACTION_PAYLOAD body.
 
     Raises:
@@ -813,24 +822,24 @@ def parse_payload_header(body: bytes | memoryview) -> PayloadHeader:
     reader = BoundedReader(bytes(body[: 1 << 12]), "TRANSACTION_PAYLOAD")
     fields: dict[int, int] = {}
     while (kind := reader.read_lenenc()) != _END_FIELD:
-        fields[kind] = reader.sub_reader(reader.read_lenenc(), f"field {kind}").read_lenenc()
+        fields[kind] = reader.take_sub_reader(reader.read_lenenc(), f"field {kind}").read_lenenc()
     payload_size = fields.get(_SIZE_FIELD, len(body) - reader.offset)
     if payload_size != len(body) - reader.offset:
         text = f"TRANSACTION_PAYLOAD declares {payload_size:,} packed bytes, {len(body) - reader.offset:,} follow"
         raise MalformedError(text)
-    return PayloadHeader(
+    return TransactionPayloadHeader(
         reader.offset, payload_size, fields.get(_COMPRESSION_FIELD, ZSTD), fields.get(_UNCOMPRESSED_SIZE_FIELD)
     )
 
 
-def unpack_payload(body: bytes | memoryview, limits: Limits) -> bytes | bytearray:
+def unpack_transaction_payload(body: bytes | memoryview, limits: Limits) -> bytes | bytearray:
     """Unpack the events inside a TRANSACTION_PAYLOAD from its whole body.
 
     Raises:
         DecompressionError: compression-error or inflate-limit.
     """
     try:
-        payload = parse_payload_header(body)
+        payload = parse_transaction_payload_header(body)
     except MalformedError as error:
         raise DecompressionError("compression-error", str(error)) from None
     packed = body[payload.data_at :]
@@ -846,11 +855,13 @@ def unpack_payload(body: bytes | memoryview, limits: Limits) -> bytes | bytearra
     return unpacked
 
 
-def _unpack_zstd(packed: bytes | memoryview, declared: int | None, limit: int) -> bytearray:
+def _unpack_zstd(packed: bytes | memoryview, declared_bytes: int | None, max_bytes: int) -> bytearray:
     """Unpack consecutive zstd frames, to at most one piece more than the limit."""
-    if declared is not None and declared > limit:
-        raise DecompressionError("inflate-limit", f"declares {declared:,} bytes unpacked, {limit:,} are allowed")
-    ceiling = limit if declared is None else declared
+    if declared_bytes is not None and declared_bytes > max_bytes:
+        raise DecompressionError(
+            "inflate-limit", f"declares {declared_bytes:,} bytes unpacked, {max_bytes:,} are allowed"
+        )
+    ceiling = max_bytes if declared_bytes is None else declared_bytes
     out, size = bytearray(min(_PIECE_BYTES, ceiling + 1)), 0
     unpacker, zstd_error = _load_zstd()
     try:
@@ -858,7 +869,7 @@ def _unpack_zstd(packed: bytes | memoryview, declared: int | None, limit: int) -
             while read_size := reader.readinto(memoryview(out)[size:]):
                 size += read_size
                 if size > ceiling:
-                    raise _oversize_error(ceiling, limit)
+                    raise _oversize_error(ceiling, max_bytes)
                 if size == len(out):
                     out += bytes(min(_PIECE_BYTES, ceiling + 1 - size))
     except zstd_error as error:

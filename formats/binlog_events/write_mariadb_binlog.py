@@ -35,7 +35,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     ChecksumAlgorithm,
     EventType,
     FormatDescription,
-    parse_description,
+    parse_format_description,
     read_event_size,
 )
 from binlogtool.limits import MIB
@@ -94,7 +94,7 @@ def split_events(data: bytes) -> list[bytes]:
     return events
 
 
-def reframe_event(event: bytes, position: int) -> bytes:
+def add_position_and_checksum(event: bytes, position: int) -> bytes:
     """Return an event without checksum in the form that is stored at `position` of a file with checksums."""
     size = len(event) + CHECKSUM_SIZE
     unchecked = (
@@ -105,20 +105,25 @@ def reframe_event(event: bytes, position: int) -> bytes:
     return unchecked + zlib.crc32(unchecked).to_bytes(CHECKSUM_SIZE, "little")
 
 
-def encode_event(code: EventType, time: int, server_id: int, body: bytes) -> bytes:
+def encode_event(type_code: EventType, time: int, server_id: int, body: bytes) -> bytes:
     """Encode an event without checksum; its position is set later.
 
     `time`: seconds since 1970.
     """
-    return PACKED_HEADER.pack(time, code, server_id, HEADER_SIZE + len(body), 0, 0) + body
+    return PACKED_HEADER.pack(time, type_code, server_id, HEADER_SIZE + len(body), 0, 0) + body
 
 
-def description_for_new_file(description: FormatDescription, created: int) -> FormatDescription:
-    """Return the description for the start of a new file with checksums; `created`: see `create_timestamp`."""
+def make_description_for_new_file(description: FormatDescription, create_timestamp: int) -> FormatDescription:
+    """Return the description for the start of a new file with checksums; `create_timestamp`: see `create_timestamp`."""
     post_headers = description.post_header_len or DEFAULT_DESCRIPTION.post_header_len
     crc32 = ChecksumAlgorithm.CRC32.value
     return replace(
-        description, post_header_len=post_headers, create_timestamp=created, checksum_alg=crc32, flags=0, event=b""
+        description,
+        post_header_len=post_headers,
+        create_timestamp=create_timestamp,
+        checksum_alg=crc32,
+        flags=0,
+        event=b"",
     )
 
 
@@ -145,31 +150,31 @@ def encode_gtid_list_body(gtids: Iterable[tuple[int, int, int]]) -> bytes:
     return (count.to_bytes(4, "little") + packed).ljust(_MIN_GTID_LIST_BYTES, b"\0")
 
 
-def encode_checkpoint_body(name: str) -> bytes:
-    """Encode the body of BINLOG_CHECKPOINT; `name`: the oldest file that crash recovery needs."""
-    encoded = name.encode("utf-8", "surrogateescape")
+def encode_checkpoint_body(oldest_file_name: str) -> bytes:
+    """Encode the body of BINLOG_CHECKPOINT; `oldest_file_name`: the oldest file that crash recovery needs."""
+    encoded = oldest_file_name.encode("utf-8", "surrogateescape")
     return len(encoded).to_bytes(4, "little") + encoded
 
 
-def encode_rotate_body(name: str) -> bytes:
+def encode_rotate_body(next_file_name: str) -> bytes:
     """Encode the body of a ROTATE to the start of the next file."""
-    return len(MAGIC).to_bytes(8, "little") + name.encode("utf-8", "surrogateescape")
+    return len(MAGIC).to_bytes(8, "little") + next_file_name.encode("utf-8", "surrogateescape")
 
 
 # --- GTID gaps ---
 
 GtidSource = tuple[int, int]
-GtidState = dict[GtidSource, int]
+LastGtidNumbers = dict[GtidSource, int]
 _MAX_SHOWN = 8
 
 
-def record_gtid(state: GtidState, domain: int, server: int, number: int) -> None:
+def record_newest_gtid(state: LastGtidNumbers, domain: int, server_id: int, number: int) -> None:
     """Record a GTID as the newest of its domain: it moves to the end of the state, as in GTID_LIST."""
-    state.pop((domain, server), None)
-    state[domain, server] = number
+    state.pop((domain, server_id), None)
+    state[domain, server_id] = number
 
 
-def parse_gtid(text: str) -> tuple[int, int, int]:
+def parse_mariadb_gtid(text: str) -> tuple[int, int, int]:
     """Parse a GTID's text into (domain, server, number)."""
     domain, server, number = map(int, text.split("-"))
     return domain, server, number
@@ -181,7 +186,7 @@ class GtidContinuity(msgspec.Struct):
     state: state after the transactions read so far; None before the first.
     """
 
-    state: GtidState | None = None
+    state: LastGtidNumbers | None = None
     _lost: list[tuple[str, int, int]] = msgspec.field(default_factory=list)
     _seen: dict[str, IntervalSet] = msgspec.field(default_factory=dict)
     _last: dict[int, int] = msgspec.field(default_factory=dict)
@@ -195,56 +200,56 @@ class GtidContinuity(msgspec.Struct):
 
     def record_unread_transaction(self, gtid: str) -> None:
         """Record a transaction whose GTID is known but which could not be read."""
-        domain, server, number = parse_gtid(gtid)
+        domain, server, number = parse_mariadb_gtid(gtid)
         self._lost.append((f"{domain}-{server}", number, number + 1))
         self._advance_state(domain, server, number)
 
-    def list_lost(self) -> list[str]:
+    def list_lost_transactions(self) -> list[str]:
         """Return the transactions that are missing and did not appear later, by source: `0-1-5..7`."""
         missed: dict[str, IntervalSet] = {}
         for source, low, high in self._lost:
             for start, stop in subtract_intervals([(low, high)], list(self._seen.get(source, ()))):
-                missed.setdefault(source, IntervalSet()).add(start, stop)
+                missed.setdefault(source, IntervalSet()).add_interval(start, stop)
         return [item for item in format_gtid_set(GtidSet(missed)).split(",") if item]
 
-    def add_transaction(self, bundle: PortableEventGroup) -> None:
+    def record_read_transaction(self, transaction: PortableEventGroup) -> None:
         """Record a transaction that was read; after damage, a gap before it counts as lost."""
-        if bundle.txn is None:
+        if transaction.txn is None:
             return
-        domain, server, number = parse_gtid(bundle.txn)
-        self._seen.setdefault(f"{domain}-{server}", IntervalSet()).add(number, number + 1)
+        domain, server, number = parse_mariadb_gtid(transaction.txn)
+        self._seen.setdefault(f"{domain}-{server}", IntervalSet()).add_interval(number, number + 1)
         if self._after_damage and domain not in self._checked_domains:
-            self._add_lost(domain, server, number - 1)
+            self._record_lost_range(domain, server, number - 1)
             self._checked_domains.add(domain)
         self._advance_state(domain, server, number)
 
-    def check_state(self, log_state: PriorGtids) -> Iterator[Finding]:
+    def compare_with_prior_gtids(self, prior_gtids: PriorGtids) -> Iterator[Finding]:
         """Compare a state in the log; yield a finding if it lists transactions that were not read."""
         if self.state is None:
-            if log_state.is_complete:
-                for gtid in log_state.gtids:
+            if prior_gtids.is_complete:
+                for gtid in prior_gtids.gtids:
                     self._advance_state(*gtid)
             return
         before = len(self._lost)
-        for domain, server, number in log_state.gtids:
+        for domain, server, number in prior_gtids.gtids:
             if number > self.state.get((domain, server), 0):
-                self._add_lost(domain, server, number)
+                self._record_lost_range(domain, server, number)
                 self._advance_state(domain, server, number)
         missed = [f"{source}-{low}..{high - 1}" for source, low, high in self._lost[before:]]
         if missed and not self._after_damage:
             text = f"transactions that the log lists are missing: {', '.join(missed[:_MAX_SHOWN])}"
             yield make_finding("gap-in-sequence", None, 0, text + (" …" if len(missed) > _MAX_SHOWN else ""))
-        if log_state.is_complete:
+        if prior_gtids.is_complete:
             self._after_damage = False
 
-    def _add_lost(self, domain: int, server: int, number: int) -> None:
+    def _record_lost_range(self, domain: int, server_id: int, number: int) -> None:
         first = self._last.get(domain, 0) + 1
         if first <= number:
-            self._lost.append((f"{domain}-{server}", first, number + 1))
+            self._lost.append((f"{domain}-{server_id}", first, number + 1))
 
-    def _advance_state(self, domain: int, server: int, number: int) -> None:
+    def _advance_state(self, domain: int, server_id: int, number: int) -> None:
         self.state = {} if self.state is None else self.state
-        record_gtid(self.state, domain, server, number)
+        record_newest_gtid(self.state, domain, server_id, number)
         self._last[domain] = number
 
 
@@ -264,13 +269,13 @@ class TransactionDigest(msgspec.Struct):
     gtid_runs: dict[str, list[list[int]]] = msgspec.field(default_factory=dict)
     _hash: Any = msgspec.field(default_factory=hashlib.sha256)
 
-    def add(self, bundle: PortableEventGroup) -> None:
+    def add_transaction(self, transaction: PortableEventGroup) -> None:
         """Add the next transaction; FORMAT_DESCRIPTION events belong to the log format and are ignored."""
-        events = [event for event in bundle.events if event[TYPE_AT] != EventType.FORMAT_DESCRIPTION]
+        events = [event for event in transaction.events if event[TYPE_AT] != EventType.FORMAT_DESCRIPTION]
         self.bundles += bool(events)
         self.events += len(events)
-        if bundle.txn is not None:
-            source, _, text = bundle.txn.rpartition("-")
+        if transaction.txn is not None:
+            source, _, text = transaction.txn.rpartition("-")
             number, runs = int(text), self.gtid_runs.setdefault(source, [])
             if runs and runs[-1][1] + 1 == number:
                 runs[-1][1] = number
@@ -319,14 +324,14 @@ class WrittenBinlogFile(msgspec.Struct, frozen=True):
 class BinlogWriter(msgspec.Struct):
     """Writes the files `folder`/`base`.000001 and so on.
 
-    limit: maximum size of a file in bytes; only a file with a single transaction may be larger. state: last GTIDs
-    before the next transaction, for GTID_LIST.
+    max_file_bytes: maximum size of a file in bytes; only a file with a single transaction may be larger. state: last
+    GTIDs before the next transaction, for GTID_LIST.
     """
 
     folder: Path
     base: str
-    limit: int = DEFAULT_MAX_FILE_SIZE
-    state: GtidState = msgspec.field(default_factory=dict)
+    max_file_bytes: int = DEFAULT_MAX_FILE_SIZE
+    state: LastGtidNumbers = msgspec.field(default_factory=dict)
     written: list[WrittenBinlogFile] = msgspec.field(default_factory=list)
     _description: FormatDescription = DEFAULT_DESCRIPTION
     _restarted: bool = False
@@ -342,24 +347,24 @@ class BinlogWriter(msgspec.Struct):
         """Server version of the newest FORMAT_DESCRIPTION."""
         return self._description.server_version
 
-    def add(self, bundle: PortableEventGroup) -> None:
+    def write_transaction(self, transaction: PortableEventGroup) -> None:
         """Write the next transaction, or use a FORMAT_DESCRIPTION."""
-        rest = bundle.events
+        rest = transaction.events
         if rest[0][TYPE_AT] == EventType.FORMAT_DESCRIPTION:
-            self._set_description(rest[0])
+            self._use_description(rest[0])
             rest = rest[1:]
         if rest:
-            self._ensure_file(sum(map(len, rest)) + CHECKSUM_SIZE * len(rest), rest[0])
+            self._open_file_for_transaction(sum(map(len, rest)) + CHECKSUM_SIZE * len(rest), rest[0])
             for event in rest:
                 self._write_event(event)
             self._transactions_in_file += 1
-        if bundle.txn is not None:
-            record_gtid(self.state, *parse_gtid(bundle.txn))
+        if transaction.txn is not None:
+            record_newest_gtid(self.state, *parse_mariadb_gtid(transaction.txn))
 
-    def _set_description(self, event: bytes) -> None:
+    def _use_description(self, event: bytes) -> None:
         """Use the FORMAT_DESCRIPTION of another server, or of a restart; it starts a new file."""
-        parsed = parse_description(event)
-        new = description_for_new_file(parsed, 0)
+        parsed = parse_format_description(event)
+        new = make_description_for_new_file(parsed, 0)
         old = self._description
         self._created = parsed.create_timestamp
         if parsed.create_timestamp or (new.server_version, new.post_header_len) != (
@@ -368,33 +373,33 @@ class BinlogWriter(msgspec.Struct):
             self._restarted = True
         self._description = new
 
-    def _ensure_file(self, size: int, first: bytes) -> None:
+    def _open_file_for_transaction(self, size: int, first: bytes) -> None:
         """Open the file to which the next `size` bytes belong."""
-        is_full = self._offset + size + self._rotate_size > self.limit
+        is_full = self._offset + size + self._rotate_size > self.max_file_bytes
         if self._file is not None and self._transactions_in_file and (is_full or self._restarted):
             body = encode_rotate_body(self._numbered_name(len(self.written) + 2))
-            self._end_file(encode_event(EventType.ROTATE, self._time, self._server, body))
+            self._complete_file(encode_event(EventType.ROTATE, self._time, self._server, body))
         self._time = int.from_bytes(first[:4], "little") or self._time
         self._server = int.from_bytes(first[5:9], "little") or self._server
         if self._file is None:
-            self._begin_file()
+            self._start_new_file()
 
-    def _begin_file(self) -> None:
+    def _start_new_file(self) -> None:
         self._file = (self.folder / self._file_name).open("xb")
         self._file.write(MAGIC)
         self._offset, self._transactions_in_file = len(MAGIC), 0
-        description = description_for_new_file(self._description, self._created)
+        description = make_description_for_new_file(self._description, self._created)
         self._write_new_event(EventType.FORMAT_DESCRIPTION, encode_description_body(description))
         gtids = ((domain, server, number) for (domain, server), number in self.state.items())
         self._write_new_event(EventType.GTID_LIST, encode_gtid_list_body(gtids))
         self._write_new_event(EventType.BINLOG_CHECKPOINT, encode_checkpoint_body(self._file_name))
         self._restarted, self._created = False, 0
 
-    def close(self) -> None:
+    def complete_and_write_index(self) -> None:
         """Complete the last file, and write the index."""
         if self._file is None:
-            self._begin_file()
-        self._end_file(encode_event(EventType.STOP, self._time, self._server, b""))
+            self._start_new_file()
+        self._complete_file(encode_event(EventType.STOP, self._time, self._server, b""))
         lines = "".join(f"./{one.name}\n" for one in self.written)
         (self.folder / f"{self.base}.index").write_bytes(lines.encode("utf-8", "surrogateescape"))
 
@@ -404,19 +409,19 @@ class BinlogWriter(msgspec.Struct):
             self._file.close()
             self._file = None
 
-    def _end_file(self, last: bytes) -> None:
+    def _complete_file(self, last_event: bytes) -> None:
         assert self._file is not None
-        self._write_event(last)
+        self._write_event(last_event)
         self._file.close()
         self.written.append(WrittenBinlogFile(self._file_name, self._transactions_in_file, self._offset))
         self._file = None
 
-    def _write_new_event(self, code: EventType, body: bytes) -> None:
-        self._write_event(encode_event(code, self._time, self._server, body))
+    def _write_new_event(self, type_code: EventType, body: bytes) -> None:
+        self._write_event(encode_event(type_code, self._time, self._server, body))
 
     def _write_event(self, event: bytes) -> None:
         assert self._file is not None
-        self._offset += self._file.write(reframe_event(event, self._offset))
+        self._offset += self._file.write(add_position_and_checksum(event, self._offset))
 
     @property
     def _rotate_size(self) -> int:

@@ -143,19 +143,23 @@ def remove_unknown_fields(message: Any) -> bool:
 
 
 @cache
-def _create_converter(type_: str, with_unknown: bool) -> Callable[[Any], Any]:
+def _create_converter(type_: str, with_unknown_fields: bool) -> Callable[[Any], Any]:
     """Create the function that converts one type (message, enum, text, bytes or number) to JSON-able values."""
     if type_ in CATALOG.enums:
         names: dict[int, str | int] = {member.value: member.name for member in CATALOG.enums[type_]}
         return lambda value: names.get(value, value)
     if type_ not in CATALOG.messages:
         return {"string": decode_text, "bytes": decode_column_value}.get(type_, _return_unchanged)
-    return _create_message_converter(type_, with_unknown)
+    return _create_message_converter(type_, with_unknown_fields)
 
 
-def _create_message_converter(type_: str, with_unknown: bool) -> Callable[[Any], Any]:
+def _create_message_converter(type_: str, with_unknown_fields: bool) -> Callable[[Any], Any]:
     members = {
-        member.number: (member.name, member.label is Label.REPEATED, _create_converter(member.type, with_unknown))
+        member.number: (
+            member.name,
+            member.label is Label.REPEATED,
+            _create_converter(member.type, with_unknown_fields),
+        )
         for member in CATALOG.messages[type_].members
     }
 
@@ -164,7 +168,7 @@ def _create_message_converter(type_: str, with_unknown: bool) -> Callable[[Any],
         for descriptor, value in message.ListFields():
             name, repeated, convert_value = members[descriptor.number]
             result[name] = [convert_value(one) for one in value] if repeated else convert_value(value)
-        if with_unknown and (fields := _decode_unknown_fields(message)):
+        if with_unknown_fields and (fields := _decode_unknown_fields(message)):
             result["unknown_fields"] = fields
         return result
 
@@ -249,7 +253,7 @@ class DecodedTimestamp(NamedTuple):
     unit: str
 
 
-def decode_timestamp(raw: int) -> DecodedTimestamp:
+def decode_timestamp_by_magnitude(raw: int) -> DecodedTimestamp:
     """Decode a raw timestamp by its magnitude.
 
     The server writes microseconds. The example writer adds nanoseconds to seconds x 10^7, so its times are up to 100
@@ -262,11 +266,13 @@ def decode_timestamp(raw: int) -> DecodedTimestamp:
     return DecodedTimestamp(raw // 1000, TIMESTAMP_UNITS[2])
 
 
-def choose_record_type(kinds: set[int]) -> str:
-    """Return the record type of an entry whose statements have these kinds: the only kind, else TRANSACTION."""
-    if len(kinds) != 1:
+def choose_record_type(statement_kinds: set[int]) -> str:
+    """Return the record type of an entry whose statements have these statement_kinds: the only kind, else
+    TRANSACTION.
+    """
+    if len(statement_kinds) != 1:
         return _TRANSACTION_NAME
-    (kind,) = kinds
+    (kind,) = statement_kinds
     return STATEMENT_NAMES.get(kind) or str(kind)
 
 
@@ -342,7 +348,7 @@ def _decode_envelope(is_transaction: bool, data: memoryview) -> tuple[Any, ...]:
     context, statements = message.transaction_context, message.statement
     kind = choose_record_type({statement.type for statement in statements})
     number = context.transaction_id
-    time = decode_timestamp(context.start_timestamp).microseconds
+    time = decode_timestamp_by_magnitude(context.start_timestamp).microseconds
     return (kind, number, time, _get_single_object(statements), context.server_id, number)
 
 
@@ -385,7 +391,7 @@ def _decode_timestamp_unit(data: memoryview) -> Mapping[str, Any] | None:
         message, _ = create_transaction_parser()(data)
     except UndecodableError:
         return None
-    return {"timestamp_unit": decode_timestamp(message.transaction_context.start_timestamp).unit}
+    return {"timestamp_unit": decode_timestamp_by_magnitude(message.transaction_context.start_timestamp).unit}
 
 
 def get_statement_name(number: int) -> str:
@@ -407,7 +413,7 @@ class EntryFault(NamedTuple):
 _NO_FAULTS: Sequence[EntryFault] = ()
 
 
-def check_statement(statement: Any) -> Sequence[EntryFault]:
+def find_statement_faults(statement: Any) -> Sequence[EntryFault]:
     """Return the faults of one statement."""
     kind = statement.type
     parts = REQUIRED_MEMBERS.get(kind)
@@ -498,11 +504,11 @@ def make_record_text(_type_name: str, body: Mapping[str, Any], everything: bool)
     for statement in body.get("statement", ()):
         kind = str(statement.get("type", "")).lower()
         if f"{kind}_header" in statement:
-            changes.append(_read_changes(statement, kind))
+            changes.append(_create_row_changes(statement, kind))
         elif "sql" in statement:
             statements.append(statement["sql"])
         else:
-            inner = _flatten(select_members(statement, _HIDDEN_IN_STATEMENT))
+            inner = _unwrap_single_member(select_members(statement, _HIDDEN_IN_STATEMENT))
             table = inner.get("table", inner.get("after"))
             if isinstance(table, Mapping) and "field" in table and not everything:
                 notes.append(_list_columns(table))
@@ -517,19 +523,19 @@ def _list_columns(table: Mapping[str, Any]) -> str:
     return f"({columns}) ENGINE={table.get('engine', {}).get('name', '?')}"
 
 
-def _flatten(members: Mapping[str, Any]) -> dict[str, Any]:
+def _unwrap_single_member(members: Mapping[str, Any]) -> dict[str, Any]:
     """Return the contents of the only member, without the name of its message."""
     inner = next(iter(members.values()), None)
     return dict(inner) if len(members) == 1 and isinstance(inner, Mapping) else dict(members)
 
 
-def _read_changes(statement: Mapping[str, Any], kind: str) -> RowChanges:
+def _create_row_changes(statement: Mapping[str, Any], kind: str) -> RowChanges:
     header, data = statement[f"{kind}_header"], statement.get(f"{kind}_data", {})
     table = header.get("table_metadata", {})
     keys = header.get("key_field_metadata", ())
     values = header.get("field_metadata", header.get("set_field_metadata", ()))
     return RowChanges(
-        [_read_row(record, kind, _list_names(keys), _list_names(values)) for record in data.get("record", ())],
+        [_create_row_images(record, kind, _list_names(keys), _list_names(values)) for record in data.get("record", ())],
         table=".".join(str(table[name]) for name in ("schema_name", "table_name") if name in table),
         numbers=frozenset(field.get("name", "") for field in (*keys, *values) if field.get("type") in _NUMBERS),
     )
@@ -539,7 +545,7 @@ def _list_names(fields: Sequence[Mapping[str, Any]]) -> list[str]:
     return [str(field.get("name", f"@{number}")) for number, field in enumerate(fields, start=1)]
 
 
-def _read_row(record: Mapping[str, Any], kind: str, keys: list[str], names: list[str]) -> dict[str, Any]:
+def _create_row_images(record: Mapping[str, Any], kind: str, keys: list[str], names: list[str]) -> dict[str, Any]:
     key = dict(zip(keys, record.get("key_value", ()), strict=False))
     nulls = record.get("is_null", ())
     images = {
@@ -561,7 +567,7 @@ _COLUMN_TYPES = {"INTEGER": "bigint", "BIGINT": "bigint", "DOUBLE": "double", "B
 _FieldList = Sequence[Mapping[str, Any]]
 
 
-class StatementTables(msgspec.Struct, TableReader):
+class StatementTableReader(msgspec.Struct, TableReader):
     """Table reader over the statements of a log. tables: tables by name, with all columns named so far."""
 
     tables: dict[str, TableSchema] = msgspec.field(default_factory=dict)
@@ -589,12 +595,12 @@ class StatementTables(msgspec.Struct, TableReader):
         metadata = header["table_metadata"]
         keys, values = header.get("key_field_metadata", ()), header.get(_VALUE_FIELDS[kind], ())
         names = to_text(metadata["schema_name"]), to_text(metadata["table_name"])
-        table = self._get_table(*names, (*keys, *values), keys)
+        table = self._get_or_extend_table(*names, (*keys, *values), keys)
         for record in data.get("record", ()):
             before, after = _IMAGE_BUILDERS[kind](record, keys, values)
             yield TableRow(table, kind, before, after)
 
-    def _get_table(self, schema: str, table: str, fields: _FieldList, keys: _FieldList) -> TableSchema:
+    def _get_or_extend_table(self, schema: str, table: str, fields: _FieldList, keys: _FieldList) -> TableSchema:
         """Return a table, extended by columns that it does not have yet."""
         current = self.tables.get(qualify_name(schema, table))
         columns = {} if current is None else {column.name: column for column in current.columns}

@@ -55,24 +55,24 @@ _MAX_MEMBER_ENDS = 1 << 16
 _TRIED_MEMBER_ENDS = 64
 
 
-def explain_damage(layout: LogFileLayout, data: memoryview, offset: int, engine_finding: Finding) -> Finding:
+def explain_damage(layout: LogFileLayout, damaged_bytes: memoryview, damage_offset: int, damage: Finding) -> Finding:
     """Add `diagnosis` to the facts of a finding, and `length_should_be` if the checksum proves a wrong length."""
-    if engine_finding.id in _TAIL_DIAGNOSES:
+    if damage.id in _TAIL_DIAGNOSES:
         return _add_diagnosis(
-            engine_finding,
-            _TAIL_DIAGNOSES[engine_finding.id],
-            _describe_torn_entry(data, engine_finding) if engine_finding.id == "torn-tail" else {},
+            damage,
+            _TAIL_DIAGNOSES[damage.id],
+            _describe_torn_entry(damaged_bytes, damage) if damage.id == "torn-tail" else {},
         )
-    head = bytes(data[:_HEADER_SIZE])
-    if engine_finding.id == "bad-magic":
-        return _add_diagnosis(engine_finding, ZERO_HOLE if not any(head) else BAD_TYPE, {})
-    if engine_finding.id in _MESSAGE_FINDINGS:
-        return _explain_message_damage(bytes(data), engine_finding)
-    if engine_finding.id == "length-out-of-bounds":
-        return _explain_length_damage(bytes(data), engine_finding)
-    if engine_finding.id == "checksum-mismatch":
-        return _explain_checksum_damage(bytes(data), engine_finding)
-    return engine_finding
+    head = bytes(damaged_bytes[:_HEADER_SIZE])
+    if damage.id == "bad-magic":
+        return _add_diagnosis(damage, ZERO_HOLE if not any(head) else BAD_TYPE, {})
+    if damage.id in _MESSAGE_FINDINGS:
+        return _explain_message_damage(bytes(damaged_bytes), damage)
+    if damage.id == "length-out-of-bounds":
+        return _explain_length_damage(bytes(damaged_bytes), damage)
+    if damage.id == "checksum-mismatch":
+        return _explain_checksum_damage(bytes(damaged_bytes), damage)
+    return damage
 
 
 def _add_diagnosis(damage: Finding, diagnosis: str, facts: Mapping[str, Any], message: str | None = None) -> Finding:
@@ -123,7 +123,7 @@ def _explain_length_damage(data: bytes, damage: Finding) -> Finding:
     length = _read_u32(data, 4) if len(data) >= _HEADER_SIZE else 0
     window = data[:_SEARCH_SIZE]
     following = _find_next_entry(window, len(window))
-    should_be = _find_right_length(window, following)
+    should_be = _find_message_length_by_checksum(window, following)
     facts = {} if should_be is None else {"length_should_be": should_be}
     if length == 0:
         return _add_diagnosis(damage, EMPTY, facts)
@@ -139,18 +139,20 @@ def _explain_checksum_damage(data: bytes, damage: Finding) -> Finding:
     end = ENVELOPE_SIZE + _read_u32(data, 4)
     window = data[:_SEARCH_SIZE]
     following = _find_next_entry(window, end + _HEADER_SIZE)
-    should_be = _find_right_length(window, following)
+    should_be = _find_message_length_by_checksum(window, following)
     if should_be is not None and should_be != end - ENVELOPE_SIZE:
         return _add_diagnosis(damage, FRAMING_LOST, {"length_should_be": should_be})
     if following is not None and following < end:
         return _add_diagnosis(damage, TORN_INSIDE, {"next_entry": (damage.offset or 0) + following})
     if data[_HEADER_SIZE : end - 4].endswith(bytes(_ZERO_HOLE_SIZE)):
         return _add_diagnosis(damage, ZERO_HOLE, {})
-    is_framing_lost = not _can_be_header(data, end) or (len(data) == end and _is_message_continuation(data[end - 4 :]))
+    is_framing_lost = not _can_entry_start_at(data, end) or (
+        len(data) == end and _is_message_continuation(data[end - 4 :])
+    )
     return _add_diagnosis(damage, FRAMING_LOST if is_framing_lost else CHECKSUM_MISMATCH, {})
 
 
-def _can_be_header(data: bytes, at: int) -> bool:
+def _can_entry_start_at(data: bytes, at: int) -> bool:
     """Return whether an entry (or the end of the file) can be at `at`; True if the bytes are not available."""
     if len(data) < at + _HEADER_SIZE:
         return True
@@ -183,7 +185,7 @@ def _find_next_entry(data: bytes, end: int) -> int | None:
     return None
 
 
-def _find_right_length(data: bytes, following: int | None) -> int | None:
+def _find_message_length_by_checksum(data: bytes, following: int | None) -> int | None:
     """Return the length for which the checksum is right: up to the next entry, or to the end of a top-level member."""
     if following is not None and _has_right_checksum(data, _HEADER_SIZE, following - ENVELOPE_SIZE):
         return following - ENVELOPE_SIZE
@@ -219,7 +221,7 @@ def _read_u32(data: bytes | memoryview, at: int) -> int:
     return int.from_bytes(data[at : at + 4], "little")
 
 
-def explain_odd_encoding(message: bytes) -> EntryFault:
+def explain_noncanonical_encoding(message: bytes) -> EntryFault:
     """Explain why a message is not canonical: a number longer than needed, or a repeated member."""
     path = _find_traced_path(message, "longer than needed")
     if path is not None:

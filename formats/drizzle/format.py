@@ -25,7 +25,7 @@ from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.drizzle import FILE_PATTERNS
 from binlogtool.formats.drizzle.decode import (
     TYPE_NAMES,
-    StatementTables,
+    StatementTableReader,
     decode_bodies,
     decode_timestamp_units,
     describe_records,
@@ -39,7 +39,7 @@ from binlogtool.formats.drizzle.schema import (
     MAX_MESSAGE_SIZE,
     EntryType,
     FieldToken,
-    Message,
+    MessageConstruct,
     WireType,
     read_fields,
 )
@@ -73,7 +73,7 @@ FRAME = FrameLevel(
 
 def read_layout(head: FileHead, limits: Limits) -> LogFileLayout:
     """Return the layout: entries from offset 0. Layouts of 2009 are reported as unreadable."""
-    if not _is_entry_header(head.data) and _is_old_layout(head.data):
+    if not _is_entry_header(head.data) and _is_layout_without_entry_type(head.data):
         unsupported = make_finding(
             "unsupported-version", 0, min(len(head.data), _HEADER_SIZE), OLD_VARIANT, diagnosis=OLD_VARIANT
         )
@@ -96,7 +96,7 @@ def detect(head: FileHead) -> FormatMatch:
         return FormatMatch(20 if has_log_name else 0, "empty, and named like a log" if has_log_name else "empty file")
     if _is_entry_header(data):
         return _match_first_entry(data)
-    if _is_old_layout(data):
+    if _is_layout_without_entry_type(data):
         return FormatMatch(55, OLD_VARIANT)
     if _has_proven_entry(data):
         return FormatMatch(60, "damaged at the start; an entry with the right checksum follows")
@@ -142,7 +142,7 @@ def _is_context(message: bytes, field: FieldToken) -> bool:
     return {1, 2, 3, 4} <= {token.number for token in inner if token.wire is WireType.VARINT}
 
 
-def _is_old_layout(data: bytes) -> bool:
+def _is_layout_without_entry_type(data: bytes) -> bool:
     """Return whether a length of 8 or 4 bytes without a type precedes a message with a context, and no checksum is
     right.
     """
@@ -169,7 +169,7 @@ def _read_u32(data: bytes, at: int) -> int:
 # --- Layouts with native code ---
 
 
-def layouts() -> list[LogFileLayout]:
+def list_compiled_layouts() -> list[LogFileLayout]:
     """Return the layout of readable logs."""
     return [LogFileLayout(VARIANT, 0, FRAME)]
 
@@ -185,9 +185,9 @@ FORMAT = Format(
     reading=ReadRules(
         detect=detect,
         layout=read_layout,
-        schemas={"entry": ENTRY} | {name: Message(CATALOG, name) for name in CATALOG.messages},
+        schemas={"entry": ENTRY} | {name: MessageConstruct(CATALOG, name) for name in CATALOG.messages},
         split_finder=lambda layout: EveryFrameSplitFinder(layout) if layout.readable else None,
-        compiled_layouts=LazyRef("drizzle.format:layouts"),
+        compiled_layouts=LazyRef("drizzle.format:list_compiled_layouts"),
     ),
     validation=ValidationRules(
         validator=create_validator,
@@ -204,12 +204,12 @@ FORMAT = Format(
         start_record_text=lambda: make_record_text,
         sequence_name="transaction",
     ),
-    tables=TableSupport(StatementTables),
+    tables=TableSupport(StatementTableReader),
     repair=RepairRules(transactions="whole_transactions_end"),
     replay=ReplayRules(
         begin=LazyRef("drizzle.replay:DrizzleReplayer"),
         reasons=LazyMapping("drizzle.replay:REASONS"),
-        effects=LazyRef("drizzle.replay:DrizzleEffects"),
+        effects=LazyRef("drizzle.replay:DrizzleEffectReader"),
         patch=LazyRef("drizzle.replay:apply_patch"),
         force="continues after what the reader cannot read, at the next provable entry; the server's own reader has "
         "no such option",

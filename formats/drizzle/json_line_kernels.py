@@ -1,7 +1,7 @@
 """Write messages as JSON lines, in compiled kernels.
 
 They handle messages as servers write them: members in ascending order, no single member repeated, none unknown, no
-required one missing. `texts` holds the catalog (`create_texts`).
+required one missing. `texts` holds the catalog (`create_catalog_table`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 from binlogtool.format_api.format import JsonLine, JsonMember
 from binlogtool.format_api.json_text_kernels import (
-    write_json_any_text,
     write_json_bool,
     write_json_bytes,
     write_json_null,
     write_json_string,
+    write_json_text_or_bytes,
     write_json_time,
     write_json_unsigned,
     write_text_member,
@@ -83,46 +83,50 @@ def read_field_bounds(buf: UInt8s, pos: int, limit: int) -> tuple[int, int, int,
 
 
 @kernel(load_uint32)
-def find_entry(texts: UInt8s, place: int, size: int, number: int) -> int:
-    """Return the position of the entry with this number in the list at `place`; -1 = there is none."""
-    for i in range(load_uint32(texts, place)):
-        if load_uint32(texts, place + 4 + size * i) == number:
-            return place + 4 + size * i
+def find_catalog_entry_offset(catalog_table: UInt8s, list_at: int, entry_size: int, number: int) -> int:
+    """Return the position of the entry with this number in the list at `list_at`; -1 = there is none."""
+    for i in range(load_uint32(catalog_table, list_at)):
+        if load_uint32(catalog_table, list_at + 4 + entry_size * i) == number:
+            return list_at + 4 + entry_size * i
     return -1
 
 
-@kernel(find_entry, load_uint32, read_field_bounds)
-def is_plain_message(buf: UInt8s, pos: int, limit: int, texts: UInt8s, place: int) -> bool:
+@kernel(find_catalog_entry_offset, load_uint32, read_field_bounds)
+def is_plain_message(buf: UInt8s, pos: int, limit: int, catalog_table: UInt8s, message_type_at: int) -> bool:
     """Return whether the bytes are a message of this type, in the form that servers write."""
-    at = place + 4 - MEMBER_SIZE
-    stop = place + 4 + MEMBER_SIZE * load_uint32(texts, place)
+    at = message_type_at + 4 - MEMBER_SIZE
+    stop = message_type_at + 4 + MEMBER_SIZE * load_uint32(catalog_table, message_type_at)
     while pos < limit:
         tag, start, end, value = read_field_bounds(buf, pos, limit)
         if end < 0:
             return False
         number = tag >> 3
-        if at < place or load_uint32(texts, at) != number or load_uint32(texts, at + 8) != REPEATED:
+        if (
+            at < message_type_at
+            or load_uint32(catalog_table, at) != number
+            or load_uint32(catalog_table, at + 8) != REPEATED
+        ):
             at += MEMBER_SIZE
-            while at < stop and load_uint32(texts, at) < number:
-                if load_uint32(texts, at + 8) == REQUIRED:
+            while at < stop and load_uint32(catalog_table, at) < number:
+                if load_uint32(catalog_table, at + 8) == REQUIRED:
                     return False
                 at += MEMBER_SIZE
-            if at >= stop or load_uint32(texts, at) != number:
+            if at >= stop or load_uint32(catalog_table, at) != number:
                 return False
-        kind = load_uint32(texts, at + 4)
-        inner = load_uint32(texts, at + 12)
+        kind = load_uint32(catalog_table, at + 4)
+        inner = load_uint32(catalog_table, at + 12)
         if (tag & 7 == 0) != (kind <= ENUM):
             return False
         if kind == UINT32 and not 0 <= value <= MAX_UINT32:
             return False
-        if kind == ENUM and find_entry(texts, inner, ENUM_VALUE_SIZE, value) < 0:
+        if kind == ENUM and find_catalog_entry_offset(catalog_table, inner, ENUM_VALUE_SIZE, value) < 0:
             return False
-        if kind == MESSAGE and not is_plain_message(buf, start, end, texts, inner):
+        if kind == MESSAGE and not is_plain_message(buf, start, end, catalog_table, inner):
             return False
         pos = end
     at += MEMBER_SIZE
     while at < stop:
-        if load_uint32(texts, at + 8) == REQUIRED:
+        if load_uint32(catalog_table, at + 8) == REQUIRED:
             return False
         at += MEMBER_SIZE
     return True
@@ -131,91 +135,108 @@ def is_plain_message(buf: UInt8s, pos: int, limit: int, texts: UInt8s, place: in
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 
-@kernel(write_json_any_text, write_json_bytes)
+@kernel(write_json_text_or_bytes, write_json_bytes)
 def write_json_column(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write the value of a column as text; if it contains a NUL, as binary data."""
     for i in range(pos, limit):
         if buf[i] == 0:
             return write_json_bytes(buf, pos, limit, out, out_pos, out_limit)
-    return write_json_any_text(buf, pos, limit, out, out_pos, out_limit)
+    return write_json_text_or_bytes(buf, pos, limit, out, out_pos, out_limit)
 
 
 @kernel(copy_bytes, load_uint32)
-def write_json_member_name(texts: UInt8s, at: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+def write_catalog_name(catalog_table: UInt8s, at: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write the name whose position and size are at `texts[at]`, if 64 bytes remain after it."""
-    p = load_uint32(texts, at)
-    size = load_uint32(texts, at + 4)
-    return copy_bytes(texts, p, p + size, out, out_pos) if out_limit - out_pos >= size + 64 else -1
+    p = load_uint32(catalog_table, at)
+    size = load_uint32(catalog_table, at + 4)
+    return copy_bytes(catalog_table, p, p + size, out, out_pos) if out_limit - out_pos >= size + 64 else -1
 
 
-@kernel(load_uint32, write_json_member_name)
-def begin_member(
-    texts: UInt8s, place: int, at: int, number: int, out: MutableUInt8s, out_pos: int, out_limit: int
+@kernel(load_uint32, write_catalog_name)
+def end_and_begin_json_member(
+    catalog_table: UInt8s,
+    message_type_at: int,
+    member_at: int,
+    member_number: int,
+    out: MutableUInt8s,
+    out_pos: int,
+    out_limit: int,
 ) -> tuple[int, int]:
-    """End the member at `at` (`at` < `place` = none yet), and write the name of the member with this number.
+    """End the member at `member_at` (`member_at` < `message_type_at` = none yet), and write the name of the member with
+    this number.
 
     Returns:
         (position of the member in the table, output position for its value, -1 = no room).
     """
-    if at >= place:
-        if load_uint32(texts, at + 8) == REPEATED:
+    if member_at >= message_type_at:
+        if load_uint32(catalog_table, member_at + 8) == REPEATED:
             out[out_pos] = 93
             out_pos += 1
         out[out_pos] = 44
         out_pos += 1
-    at += MEMBER_SIZE
-    while load_uint32(texts, at) < number:
-        at += MEMBER_SIZE
-    out_pos = write_json_member_name(texts, at + 16, out, out_pos, out_limit)
-    if out_pos >= 0 and load_uint32(texts, at + 8) == REPEATED:
+    member_at += MEMBER_SIZE
+    while load_uint32(catalog_table, member_at) < member_number:
+        member_at += MEMBER_SIZE
+    out_pos = write_catalog_name(catalog_table, member_at + 16, out, out_pos, out_limit)
+    if out_pos >= 0 and load_uint32(catalog_table, member_at + 8) == REPEATED:
         out[out_pos] = 91
         out_pos += 1
-    return at, out_pos
+    return member_at, out_pos
 
 
 @kernel(
-    begin_member, find_entry, read_field_bounds, write_json_any_text, write_json_bool, write_json_column,
-    write_json_member_name, write_json_unsigned, load_uint32,
+    end_and_begin_json_member, find_catalog_entry_offset, read_field_bounds, write_json_text_or_bytes,
+    write_json_bool, write_json_column,
+    write_catalog_name, write_json_unsigned, load_uint32,
 )  # fmt: skip
 def write_json_message(
-    buf: UInt8s, pos: int, limit: int, texts: UInt8s, place: int, out: MutableUInt8s, out_pos: int, out_limit: int
+    buf: UInt8s,
+    pos: int,
+    limit: int,
+    catalog_table: UInt8s,
+    message_type_at: int,
+    out: MutableUInt8s,
+    out_pos: int,
+    out_limit: int,
 ) -> int:
     """Write a message for which `is_plain_message` is true as a JSON object."""
     if out_limit - out_pos < 8:
         return -1
     out[out_pos] = 123
     out_pos += 1
-    at = place + 4 - MEMBER_SIZE
+    at = message_type_at + 4 - MEMBER_SIZE
     while pos < limit:
         tag, start, end, value = read_field_bounds(buf, pos, limit)
         if end < 0:
             return -2
         pos = end
-        if at >= place and load_uint32(texts, at) == tag >> 3:
+        if at >= message_type_at and load_uint32(catalog_table, at) == tag >> 3:
             out[out_pos] = 44
             out_pos += 1
         else:
-            at, out_pos = begin_member(texts, place, at, tag >> 3, out, out_pos, out_limit)
+            at, out_pos = end_and_begin_json_member(
+                catalog_table, message_type_at, at, tag >> 3, out, out_pos, out_limit
+            )
         if out_pos < 0 or out_limit - out_pos < 64:
             return -1
-        kind = load_uint32(texts, at + 4)
-        inner = load_uint32(texts, at + 12)
+        kind = load_uint32(catalog_table, at + 4)
+        inner = load_uint32(catalog_table, at + 12)
         if kind == MESSAGE:
-            out_pos = write_json_message(buf, start, end, texts, inner, out, out_pos, out_limit - 8)
+            out_pos = write_json_message(buf, start, end, catalog_table, inner, out, out_pos, out_limit - 8)
         elif kind == STRING:
-            out_pos = write_json_any_text(buf, start, end, out, out_pos, out_limit - 8)
+            out_pos = write_json_text_or_bytes(buf, start, end, out, out_pos, out_limit - 8)
         elif kind == BYTES:
             out_pos = write_json_column(buf, start, end, out, out_pos, out_limit - 8)
         elif kind == ENUM:
-            name = find_entry(texts, inner, ENUM_VALUE_SIZE, value)
-            out_pos = write_json_member_name(texts, name + 4, out, out_pos, out_limit) if name > 0 else -2
+            name = find_catalog_entry_offset(catalog_table, inner, ENUM_VALUE_SIZE, value)
+            out_pos = write_catalog_name(catalog_table, name + 4, out, out_pos, out_limit) if name > 0 else -2
         elif kind == BOOL:
             out_pos = write_json_bool(1 if value != 0 else 0, out, out_pos, out_limit)
         else:
             out_pos = write_json_unsigned(value, out, out_pos, out_limit - 8)
         if out_pos < 0:
             return out_pos
-    if at >= place and load_uint32(texts, at + 8) == REPEATED:
+    if at >= message_type_at and load_uint32(catalog_table, at + 8) == REPEATED:
         out[out_pos] = 93
         out_pos += 1
     out[out_pos] = 125
@@ -240,36 +261,38 @@ member: the name of a `Schema`, the names of a `TableMetadata` or of a `Table`.
 
 
 @kernel(read_field_bounds)
-def find_member(buf: UInt8s, pos: int, limit: int, number: int) -> tuple[int, int]:
+def find_field_value_bounds(buf: UInt8s, pos: int, limit: int, field_number: int) -> tuple[int, int]:
     """Return start and end of the value of the first field with this number; -1 = there is no such field."""
     while pos < limit:
         tag, start, end, _ = read_field_bounds(buf, pos, limit)
         if end < 0:
             break
-        if tag >> 3 == number:
+        if tag >> 3 == field_number:
             return start, end
         pos = end
     return -1, -1
 
 
-@kernel(find_member)
-def find_object_names(buf: UInt8s, pos: int, limit: int, object_kind: int, number: int) -> tuple[int, int, int, int]:
+@kernel(find_field_value_bounds)
+def find_object_names(
+    buf: UInt8s, pos: int, limit: int, object_kind: int, member_number: int
+) -> tuple[int, int, int, int]:
     """Return the bounds of the names of a statement's object; (-2, …) = the names are missing."""
-    start, end = find_member(buf, pos, limit, number)
+    start, end = find_field_value_bounds(buf, pos, limit, member_number)
     if start >= 0 and object_kind != NAME_IN_MEMBER:
-        start, end = find_member(buf, start, end, 1)
+        start, end = find_field_value_bounds(buf, start, end, 1)
     if start < 0:
         return -2, -1, -1, -1
-    low, high = find_member(buf, start, end, 6 if object_kind == NAMES_IN_TABLE else 1)
+    low, high = find_field_value_bounds(buf, start, end, 6 if object_kind == NAMES_IN_TABLE else 1)
     if object_kind <= NAME_IN_SCHEMA:
         return low, high, -1, -1
-    first, last = find_member(buf, start, end, 1 if object_kind == NAMES_IN_TABLE else 2)
+    first, last = find_field_value_bounds(buf, start, end, 1 if object_kind == NAMES_IN_TABLE else 2)
     return low, high, first, last
 
 
-@kernel(find_entry, read_field_bounds, find_object_names, are_bytes_equal, load_uint32)
-def derive_kind_and_object(
-    buf: UInt8s, pos: int, limit: int, texts: UInt8s, out: MutableInt64s, first_slot: int, count: int
+@kernel(find_catalog_entry_offset, read_field_bounds, find_object_names, are_bytes_equal, load_uint32)
+def write_kind_and_object_columns(
+    buf: UInt8s, pos: int, limit: int, catalog_table: UInt8s, out: MutableInt64s, first_slot: int, entry_count: int
 ) -> bool:
     """Read kind and object of an entry from its statements; column c is `out[first_slot + count * c]`.
 
@@ -287,26 +310,28 @@ def derive_kind_and_object(
             continue
         _, _, _, statement_kind = read_field_bounds(buf, start, end)
         kind = statement_kind if kind < 0 or kind == statement_kind else MANY_KINDS
-        rule = find_entry(texts, load_uint32(texts, 4), OBJECT_RULE_SIZE, statement_kind)
-        object_kind = load_uint32(texts, rule + 4) if rule > 0 else NO_OBJECT
+        rule = find_catalog_entry_offset(catalog_table, load_uint32(catalog_table, 4), OBJECT_RULE_SIZE, statement_kind)
+        object_kind = load_uint32(catalog_table, rule + 4) if rule > 0 else NO_OBJECT
         if object_kind == NO_OBJECT:
             continue
         low, high, first, last = -1, -1, -1, -1
         if object_kind != UNNAMED_OBJECT:
-            low, high, first, last = find_object_names(buf, start, end, object_kind, load_uint32(texts, rule + 8))
+            low, high, first, last = find_object_names(
+                buf, start, end, object_kind, load_uint32(catalog_table, rule + 8)
+            )
             if low < -1:
                 return False
         a, b, c, d = (
-            out[first_slot + 5 * count],
-            out[first_slot + 6 * count],
-            out[first_slot + 7 * count],
-            out[first_slot + 8 * count],
+            out[first_slot + 5 * entry_count],
+            out[first_slot + 6 * entry_count],
+            out[first_slot + 7 * entry_count],
+            out[first_slot + 8 * entry_count],
         )
         if object_count == 0:
-            out[first_slot + 5 * count] = low
-            out[first_slot + 6 * count] = high
-            out[first_slot + 7 * count] = first
-            out[first_slot + 8 * count] = last
+            out[first_slot + 5 * entry_count] = low
+            out[first_slot + 6 * entry_count] = high
+            out[first_slot + 7 * entry_count] = first
+            out[first_slot + 8 * entry_count] = last
             object_count = 1
         elif object_count == 1 and not (
             b - a == high - low
@@ -317,22 +342,24 @@ def derive_kind_and_object(
             if b - a + d - c + (c >= 0) == high - low + last - first + (first >= 0):
                 return False  # perhaps the same text with the dot at another position
             object_count = 2
-            out[first_slot + 5 * count] = -1
+            out[first_slot + 5 * entry_count] = -1
     out[first_slot] = MANY_KINDS if kind < 0 else kind
     return True
 
 
-@kernel(is_plain_message, find_member, load_uint32, read_field_bounds, derive_kind_and_object)
+@kernel(is_plain_message, find_field_value_bounds, load_uint32, read_field_bounds, write_kind_and_object_columns)
 def derive_entry_columns(
-    buf: UInt8s, texts: UInt8s, types: Int64s, lows: Int64s, highs: Int64s, out: MutableInt64s, count: int
+    buf: UInt8s, catalog_table: UInt8s, types: Int64s, lows: Int64s, highs: Int64s, out: MutableInt64s, entry_count: int
 ) -> int:
     """Write the `DERIVED_COLUMNS` of entries to `out`."""
-    for i in range(count):
+    for i in range(entry_count):
         for column in range(9):
-            out[i + count * column] = -1
-        if types[i] != TRANSACTION_TYPE or not is_plain_message(buf, lows[i], highs[i], texts, load_uint32(texts, 0)):
+            out[i + entry_count * column] = -1
+        if types[i] != TRANSACTION_TYPE or not is_plain_message(
+            buf, lows[i], highs[i], catalog_table, load_uint32(catalog_table, 0)
+        ):
             continue
-        low, high = find_member(buf, lows[i], highs[i], 1)
+        low, high = find_field_value_bounds(buf, lows[i], highs[i], 1)
         _, _, low, server = read_field_bounds(buf, low, high)
         _, _, low, number = read_field_bounds(buf, low, high)
         _, _, low, time = read_field_bounds(buf, low, high)
@@ -343,13 +370,13 @@ def derive_entry_columns(
         elif time >= EXAMPLE_WRITER_FROM:
             time = time // 10
             unit = 1
-        out[i + count] = number
-        out[i + 2 * count] = time
-        out[i + 3 * count] = server
-        out[i + 4 * count] = unit
-        if time < 0 or not derive_kind_and_object(buf, lows[i], highs[i], texts, out, i, count):
+        out[i + entry_count] = number
+        out[i + 2 * entry_count] = time
+        out[i + 3 * entry_count] = server
+        out[i + 4 * entry_count] = unit
+        if time < 0 or not write_kind_and_object_columns(buf, lows[i], highs[i], catalog_table, out, i, entry_count):
             out[i] = -1
-    return count
+    return entry_count
 
 
 # -- members -----------------------------------------------------------------------------------------------------------
@@ -357,13 +384,13 @@ def derive_entry_columns(
 
 @kernel(write_json_time)
 def write_time_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, time: int
+    buf: UInt8s, text_table: UInt8s, scratch: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, time: int
 ) -> int:
     """Write the time when the transaction began."""
     return write_json_time(time, out, out_pos, out_limit)
 
 
-class NamePlaces(NamedTuple):
+class ObjectNameBounds(NamedTuple):
     """Bounds of the names of a schema (`a` to `b`) and of a table (`c` to `d`); -1 = no name."""
 
     kind: int
@@ -375,18 +402,24 @@ class NamePlaces(NamedTuple):
 
 @kernel(write_json_null, write_json_string)
 def write_object_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, names: NamePlaces
+    buf: UInt8s,
+    text_table: UInt8s,
+    scratch: Int64s,
+    out: MutableUInt8s,
+    out_pos: int,
+    out_limit: int,
+    name_bounds: ObjectNameBounds,
 ) -> int:
     """Write `"schema.table"`, or the name of a schema."""
-    if names.kind < 0:
+    if name_bounds.kind < 0:
         return -2
-    if names.a < 0:
+    if name_bounds.a < 0:
         return write_json_null(out, out_pos, out_limit)
-    out_pos = write_json_string(buf, names.a, names.b, out, out_pos, out_limit)
-    if out_pos < 0 or names.c < 0:
+    out_pos = write_json_string(buf, name_bounds.a, name_bounds.b, out, out_pos, out_limit)
+    if out_pos < 0 or name_bounds.c < 0:
         return out_pos
     dot = out_pos - 1  # overwrites the quotes between the names
-    out_pos = write_json_string(buf, names.c, names.d, out, dot, out_limit)
+    out_pos = write_json_string(buf, name_bounds.c, name_bounds.d, out, dot, out_limit)
     if out_pos >= 0:
         out[dot] = 46
     return out_pos
@@ -395,8 +428,8 @@ def write_object_member(
 @kernel(write_json_message, load_uint32)
 def write_body_member(
     buf: UInt8s,
-    texts: UInt8s,
-    notes: Int64s,
+    catalog_table: UInt8s,
+    scratch: Int64s,
     out: MutableUInt8s,
     out_pos: int,
     out_limit: int,
@@ -406,7 +439,9 @@ def write_body_member(
 ) -> int:
     """Write the transaction of an entry that `derive_entry_columns` handles."""
     return (
-        -2 if kind < 0 else write_json_message(buf, pos, limit, texts, load_uint32(texts, 0), out, out_pos, out_limit)
+        -2
+        if kind < 0
+        else write_json_message(buf, pos, limit, catalog_table, load_uint32(catalog_table, 0), out, out_pos, out_limit)
     )
 
 
@@ -441,7 +476,7 @@ def _get_member_number(message: str, name: str) -> int:
 
 
 @cache
-def create_texts() -> bytes:
+def create_catalog_table() -> bytes:
     """Create the table of the kernels: position of Transaction and of the statement kinds; messages, enums, statement
     kinds, and the names.
     """
@@ -475,11 +510,11 @@ def create_texts() -> bytes:
 
 
 @cache
-def compute_depth(message: str = "Transaction") -> int:
+def compute_json_depth(message_name: str = "Transaction") -> int:
     """Return how deeply the objects and lists of a message are nested."""
     member_depths = [
-        (one.label is Label.REPEATED) + (compute_depth(one.type) if one.type in CATALOG.messages else 0)
-        for one in CATALOG.messages[message].members
+        (one.label is Label.REPEATED) + (compute_json_depth(one.type) if one.type in CATALOG.messages else 0)
+        for one in CATALOG.messages[message_name].members
     ]
     return 1 + max(member_depths, default=0)
 
@@ -502,12 +537,12 @@ class EntryColumnDeriver:
         if len(self._out) < len(DERIVED_COLUMNS) * count:
             self._out = memoryview(array("q", bytes(8 * len(DERIVED_COLUMNS) * count)))
         arguments = (frames[name] for name in ("type", "message_start", "message_end"))
-        compile_(derive_entry_columns)(batch.window, create_texts(), *arguments, self._out, count)
+        compile_(derive_entry_columns)(batch.window, create_catalog_table(), *arguments, self._out, count)
         return {name: self._out[k * count : (k + 1) * count] for k, name in enumerate(DERIVED_COLUMNS)}
 
 
-def _get_texts(_quote: Any) -> bytes:
-    return create_texts()
+def _get_catalog_table(_quote: Any) -> bytes:
+    return create_catalog_table()
 
 
 def create_json_line(_context: object) -> JsonLine:
@@ -519,8 +554,8 @@ def create_json_line(_context: object) -> JsonLine:
         object=JsonMember(write_object_member, _OBJECT_COLUMNS),
         origin=JsonMember(write_unsigned_member, ("server",)),
         txn=JsonMember(write_unsigned_member, ("number",)),
-        body=JsonMember(write_body_member, ("kind", "message_start", "message_end"), table=_get_texts),
+        body=JsonMember(write_body_member, ("kind", "message_start", "message_end"), table=_get_catalog_table),
         extras=(("timestamp_unit", JsonMember(write_text_member, ("unit",), texts=TIMESTAMP_UNITS)),),
-        depth=1 + compute_depth(),
+        depth=1 + compute_json_depth(),
         derive=EntryColumnDeriver(),
     )

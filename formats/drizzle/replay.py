@@ -69,7 +69,7 @@ class ReaderPosition(NamedTuple):
     entries: int = 0
 
 
-def simulate_reader(read: RangeReader, start: int, end: int) -> ReaderPosition:
+def simulate_reader_over_damage(read_range: RangeReader, start: int, end: int) -> ReaderPosition:
     """Simulate the reader over `[start, end)`, where nothing is proven; the entries before and after are good."""
     position = entry_count = 0
     for entry_count in range(_MAX_ENTRIES):
@@ -77,27 +77,27 @@ def simulate_reader(read: RangeReader, start: int, end: int) -> ReaderPosition:
         if position >= end:
             return ReaderPosition(
                 position,
-                None if position == end or not read(position, 1) else "the reader is inside an entry",
+                None if position == end or not read_range(position, 1) else "the reader is inside an entry",
                 entry_count,
             )
-        head = read(position, _HEADER.size)
+        head = read_range(position, _HEADER.size)
         if len(head) < _HEADER.size:
             return ReaderPosition(position, None, entry_count)  # the reader takes a truncated header for the end
         kind, length = _HEADER.unpack(head)
-        error = _predict_error(read, position, kind, length)
+        error = _predict_error(read_range, position, kind, length)
         if error is not None:
             return ReaderPosition(position, error, entry_count)
         position += ENVELOPE_SIZE + length
     return ReaderPosition(position, "too many entries have wrong checksums", entry_count)
 
 
-def _predict_error(read: RangeReader, offset: int, kind: int, length: int) -> str | None:
+def _predict_error(read_range: RangeReader, offset: int, kind: int, length: int) -> str | None:
     """Predict the reader's error about an entry; None if it accepts the entry."""
     if kind != EntryType.TRANSACTION:
         return f"a non-transaction message (type {kind})"
     if length > MAX_MESSAGE_SIZE:
         return "a record bigger than INT_MAX"
-    message = read(offset + _HEADER.size, min(length, _MAX_MESSAGE))
+    message = read_range(offset + _HEADER.size, min(length, _MAX_MESSAGE))
     if len(message) < length:
         return "the message cannot be read to its end"
     try:
@@ -123,7 +123,7 @@ RowValues = dict[str, Any]
 
 
 @dataclass(slots=True)
-class DrizzleEffects(EffectReader):
+class DrizzleEffectReader(EffectReader):
     """Row changes of a replay (implements `format_api.replay_rules.EffectReader`).
 
     Attributes:
@@ -242,7 +242,7 @@ class DrizzleEffects(EffectReader):
         self.keys.pop(name, None)
         yield StateChange(name, DROP, b"", b"")
 
-    def decode_schema(self, statement: Mapping[str, Any]) -> Iterator[StateChange]:
+    def decode_create_or_alter_schema(self, statement: Mapping[str, Any]) -> Iterator[StateChange]:
         """Yield a schema that is created or changed."""
         created = statement.get("create_schema_statement", {}).get("schema")
         after = created or statement.get("alter_schema_statement", {}).get("after", {})
@@ -257,22 +257,24 @@ class DrizzleEffects(EffectReader):
         yield StateChange(name, DROP, b"", b"")
 
 
-_CHANGE_DECODERS: Mapping[str, Callable[[DrizzleEffects, Mapping[str, Any]], Iterator[StateChange]]] = MappingProxyType(
+_CHANGE_DECODERS: Mapping[str, Callable[[DrizzleEffectReader, Mapping[str, Any]],
+Iterator[StateChange]]] = MappingProxyType(
     {
-        "INSERT": DrizzleEffects.decode_insert, "UPDATE": DrizzleEffects.decode_update,
-        "DELETE": DrizzleEffects.decode_delete,
-        "CREATE_TABLE": DrizzleEffects.decode_create_table, "ALTER_TABLE": DrizzleEffects.decode_alter_table,
-        "TRUNCATE_TABLE": DrizzleEffects.decode_truncate, "DROP_TABLE": DrizzleEffects.decode_drop_table,
-        "CREATE_SCHEMA": DrizzleEffects.decode_schema, "ALTER_SCHEMA": DrizzleEffects.decode_schema,
-        "DROP_SCHEMA": DrizzleEffects.decode_drop_schema,
+        "INSERT": DrizzleEffectReader.decode_insert, "UPDATE": DrizzleEffectReader.decode_update,
+        "DELETE": DrizzleEffectReader.decode_delete,
+        "CREATE_TABLE": DrizzleEffectReader.decode_create_table, "ALTER_TABLE": DrizzleEffectReader.decode_alter_table,
+        "TRUNCATE_TABLE": DrizzleEffectReader.decode_truncate, "DROP_TABLE": DrizzleEffectReader.decode_drop_table,
+        "CREATE_SCHEMA": DrizzleEffectReader.decode_create_or_alter_schema,
+        "ALTER_SCHEMA": DrizzleEffectReader.decode_create_or_alter_schema,
+        "DROP_SCHEMA": DrizzleEffectReader.decode_drop_schema,
     }
 )  # fmt: skip
 
 
-def apply_patch(image: bytes, operation: bytes) -> bytes | None:
+def apply_patch(row_image: bytes, patch: bytes) -> bytes | None:
     """Return a row with some fields changed; None if there is no row."""
     try:
-        row, new_values = msgspec.msgpack.decode(image), msgspec.msgpack.decode(operation)
+        row, new_values = msgspec.msgpack.decode(row_image), msgspec.msgpack.decode(patch)
     except (msgspec.DecodeError, ValueError):
         return None
     is_valid = isinstance(row, dict) and isinstance(new_values, dict)
@@ -376,10 +378,10 @@ class UnfinishedTransaction(msgspec.Struct):
         return (APPLIED, "committed") if self.unfinished is None else (REJECTED, "unfinished-statement")
 
 
-class RulingList(list[RecordOutcome]):
+class OutcomeList(list[RecordOutcome]):
     """Rulings in the order in which they take effect; adjacent outcomes with the same decision are merged."""
 
-    def add_record(self, number: int, verb: str, reason: str) -> None:
+    def add_record_outcome(self, number: int, verb: str, reason: str) -> None:
         """Add the decision about one record."""
         last = self[-1] if self else None
         if last is not None and last.stop == number and last[2:] == (verb, reason):
@@ -408,41 +410,43 @@ class DrizzleReplayer:
         """Return all files, in order."""
         return ReadPlan(tuple(file.name for file in self.situation.files))
 
-    def feed(self, name: str, first: int, records: DecodedRecords) -> Iterable[RecordOutcome]:
+    def decide_records(self, name: str, first: int, records: DecodedRecords) -> Iterable[RecordOutcome]:
         """Rule on one run of entries, and on earlier entries whose transactions end in it."""
-        outcomes = RulingList()
+        outcomes = OutcomeList()
         if self.file is None or self.file.name != name:
             self._close_file()
             self.file = next(file for file in self.situation.files if file.name == name)
             self.position = 0
         for i, (offset, size) in enumerate(zip(records.offset, records.size, strict=True)):
             if offset != self.position and self.stop is None:
-                self._read_damage(self.position, offset)
+                self._simulate_reader_over_damage(self.position, offset)
             if self.stop is not None:
                 outcomes.append(RecordOutcome(first + i, first + len(records), SKIPPED, NOT_REACHED))
                 break
-            self._rule_on_entry(records, i, first + i, offset + size, outcomes)
+            self._replay_entry(records, i, first + i, offset + size, outcomes)
             self.position = offset + size if self.stop is None else offset
         return outcomes
 
     # -- one entry -------------------------------------------------------------------------------------------------
 
-    def _rule_on_entry(self, records: DecodedRecords, i: int, number: int, end: int, outcomes: RulingList) -> None:
+    def _replay_entry(self, records: DecodedRecords, i: int, number: int, end: int, outcomes: OutcomeList) -> None:
         body = records.bodies[i]
         if records.envelope.type[i] == EntryType.BLOB.name:
-            self._rule_on_unreadable(records.offset[i], "a non-transaction message", number, "blob", outcomes)
+            self._replay_unreadable_entry(records.offset[i], "a non-transaction message", number, "blob", outcomes)
         elif not isinstance(body, Mapping) or "transaction_context" not in body:
             if records.findings.get(i) and records.envelope.txn[i] is None:
-                self._rule_on_unreadable(
+                self._replay_unreadable_entry(
                     records.offset[i], "the message does not parse", number, "undecodable", outcomes
                 )
             else:
-                outcomes.add_record(number, REJECTED, "undecodable")
+                outcomes.add_record_outcome(number, REJECTED, "undecodable")
         else:
-            self._rule_on_message(body, number, end, outcomes)
+            self._replay_message(body, number, end, outcomes)
 
-    def _rule_on_unreadable(self, offset: int, message: str, number: int, reason: str, outcomes: RulingList) -> None:
-        outcomes.add_record(number, SKIPPED if self.force else REJECTED, reason)
+    def _replay_unreadable_entry(
+        self, offset: int, message: str, number: int, reason: str, outcomes: OutcomeList
+    ) -> None:
+        outcomes.add_record_outcome(number, SKIPPED if self.force else REJECTED, reason)
         if not self.force:
             self.stop = ReplayStop(self._file_name, offset, f"{message}: the reader ends here with an error")
 
@@ -450,25 +454,31 @@ class DrizzleReplayer:
     def _file_name(self) -> str:
         return "" if self.file is None else self.file.name
 
-    def _rule_on_message(self, body: Mapping[str, Any], number: int, end: int, outcomes: RulingList) -> None:
+    def _replay_message(self, body: Mapping[str, Any], number: int, end: int, outcomes: OutcomeList) -> None:
         context, event = body["transaction_context"], body.get("event")
         key = context.get("server_id", 0), context.get("transaction_id", 0)
         if event is not None and event.get("type") == ServerEventType.STARTUP.name:
-            self._start_run(outcomes)
+            self._start_server_run(outcomes)
         statements = body.get("statement", ())
         if event is not None and not statements:
-            self.completed_ids.add(key)
-            outcomes.add_record(number, SKIPPED, "event")
+            self.completed_ids.add_if_absent(key)
+            outcomes.add_record_outcome(number, SKIPPED, "event")
             return
-        self._rule_on_segment(key, body, statements, number, end, outcomes)
+        self._replay_segment(key, body, statements, number, end, outcomes)
 
-    def _rule_on_segment(
-        self, key: TransactionKey, body: Mapping[str, Any], statements: Any, number: int, end: int, outcomes: RulingList
+    def _replay_segment(
+        self,
+        key: TransactionKey,
+        body: Mapping[str, Any],
+        statements: Any,
+        number: int,
+        end: int,
+        outcomes: OutcomeList,
     ) -> None:
         transaction = self.open_transactions.get(key)
         segment, is_final = body.get("segment_id", 1), body.get("end_segment", True)
         if segment <= transaction.segment if transaction is not None else key in self.completed_ids:
-            outcomes.add_record(number, SKIPPED, "duplicate")
+            outcomes.add_record_outcome(number, SKIPPED, "duplicate")
             return
         transaction = transaction or self._begin_transaction(key, outcomes)
         transaction.broken |= segment != transaction.segment + 1
@@ -478,23 +488,23 @@ class DrizzleReplayer:
         if is_final:
             self._end_transaction(key, transaction, end, outcomes)
 
-    def _begin_transaction(self, key: TransactionKey, outcomes: RulingList) -> UnfinishedTransaction:
+    def _begin_transaction(self, key: TransactionKey, outcomes: OutcomeList) -> UnfinishedTransaction:
         if len(self.open_transactions) >= MAX_OPEN:
             self._drop_transaction(next(iter(self.open_transactions)), "given-up", outcomes)
         transaction = self.open_transactions[key] = UnfinishedTransaction()
         return transaction
 
     def _end_transaction(
-        self, key: TransactionKey, transaction: UnfinishedTransaction, end: int, outcomes: RulingList
+        self, key: TransactionKey, transaction: UnfinishedTransaction, end: int, outcomes: OutcomeList
     ) -> None:
         """Rule on all records of a transaction at its final message."""
         del self.open_transactions[key]
-        self.completed_ids.add(key)
+        self.completed_ids.add_if_absent(key)
         verb, reason = transaction.get_decision()
         if verb == APPLIED and end <= self.start_offsets.get(posixpath.basename(self._file_name), 0):
             verb, reason = SKIPPED, "before-position"
         for number in transaction.numbers:
-            outcomes.add_record(number, verb, reason)
+            outcomes.add_record_outcome(number, verb, reason)
         self.counts["rolled_back"] += reason == "rolled-back"
         if verb == APPLIED:
             self.counts["transactions"] += 1
@@ -502,20 +512,20 @@ class DrizzleReplayer:
             if origin in self.origins or len(self.origins) < _MAX_ORIGINS:
                 self.origins[origin] = key[1]
 
-    def _start_run(self, outcomes: RulingList) -> None:
+    def _start_server_run(self, outcomes: OutcomeList) -> None:
         """Start a new run of the server: open transactions never end, and ids start again."""
         for key in list(self.open_transactions):
             self._drop_transaction(key, "unterminated", outcomes)
         self.completed_ids.clear()
 
-    def _drop_transaction(self, key: TransactionKey, reason: str, outcomes: RulingList) -> None:
+    def _drop_transaction(self, key: TransactionKey, reason: str, outcomes: OutcomeList) -> None:
         self.counts["unterminated"] += reason == "unterminated"
         for number in self.open_transactions.pop(key).numbers:
-            outcomes.add_record(number, SKIPPED, reason)
+            outcomes.add_record_outcome(number, SKIPPED, reason)
 
     # -- damage ----------------------------------------------------------------------------------------------------
 
-    def _read_damage(self, start: int, end: int) -> None:
+    def _simulate_reader_over_damage(self, start: int, end: int) -> None:
         """Simulate the reader over `[start, end)`, where nothing is proven; record where it ends."""
         if self.force or self.file is None:
             return
@@ -524,7 +534,7 @@ class DrizzleReplayer:
         reader_position = (
             ReaderPosition(start, "the bytes here cannot be read")
             if read is None
-            else simulate_reader(read, start, end)
+            else simulate_reader_over_damage(read, start, end)
         )
         self.counts["unchecked_entries"] += reader_position.entries
         if reader_position.why is not None:
@@ -538,14 +548,14 @@ class DrizzleReplayer:
             return
         tail = self.file.tail
         if self.stop is None and tail is not None and self._has_read_all(tail.end) and self.position < tail.size:
-            self._read_damage(self.position, tail.size)
+            self._simulate_reader_over_damage(self.position, tail.size)
         self.end_offsets[posixpath.basename(self.file.name)] = self.position
 
-    def _has_read_all(self, end: int) -> bool:
+    def _has_read_all(self, last_entry_end: int) -> bool:
         """Return whether the last entry of the file was read (and not only entries before `--until`)."""
         tail = None if self.file is None else self.file.tail
         return tail is not None and (
-            self.position >= end if tail.first_damage is None else not self._has_later_entries()
+            self.position >= last_entry_end if tail.first_damage is None else not self._has_later_entries()
         )
 
     def _has_later_entries(self) -> bool:
@@ -558,16 +568,16 @@ class DrizzleReplayer:
         if self.file is None and self.situation.files:
             self.file = self.situation.files[-1] if not self.situation.files[-1].records else None
         self._close_file()
-        outcomes = RulingList()
+        outcomes = OutcomeList()
         for key in list(self.open_transactions):
             self._drop_transaction(key, "unterminated", outcomes)
         position = {"offset": self.end_offsets, "origins": dict(sorted(self.origins.items()))}
         return outcomes, ReplayOutcome(None, self.stop, position, (), dict(self.counts))
 
 
-def _parse_offsets(against: Mapping[str, Any]) -> dict[str, int]:
+def _parse_offsets(start_position: Mapping[str, Any]) -> dict[str, int]:
     """Parse the offsets where an earlier replay ended. Raises UsageError: the position has another form."""
-    offsets = against.get("offset", {})
+    offsets = start_position.get("offset", {})
     if not isinstance(offsets, Mapping) or any(type(value) is not int for value in offsets.values()):
         raise UsageError(_AGAINST_ERROR)
     return dict(offsets)

@@ -77,7 +77,7 @@ class FieldToken(NamedTuple):
         return WIRE_TYPES[self.tag & 7]
 
 
-class CutError(MalformedError):
+class TruncatedFieldError(MalformedError):
     """Error: the declared size of a field exceeds the remaining bytes; `token` has its tag and length, but no value."""
 
     def __init__(self, token: FieldToken, left: int) -> None:
@@ -85,23 +85,23 @@ class CutError(MalformedError):
         self.token = token
 
 
-def read_fields(data: bytes, p: int, end: int, depth: int) -> Iterator[FieldToken]:
+def read_fields(data: bytes, p: int, end: int, max_group_depth: int) -> Iterator[FieldToken]:
     """Yield the fields of one level of `data[p:end]`, in file order. Each field has at least two bytes.
 
     Raises:
         MalformedError: the bytes are not a field; all fields before it were yielded.
     """
     while p < end:
-        token = read_field(data, p, end, depth)
+        token = read_field(data, p, end, max_group_depth)
         yield token
         p = token.end
 
 
-def read_field(data: bytes, p: int, end: int, depth: int) -> FieldToken:
+def read_field(data: bytes, p: int, end: int, max_group_depth: int) -> FieldToken:
     """Read the field at `p`.
 
     Args:
-        depth: how deeply groups may be nested.
+        max_group_depth: how deeply groups may be nested.
 
     Raises:
         MalformedError: the bytes are not a field.
@@ -117,10 +117,10 @@ def read_field(data: bytes, p: int, end: int, depth: int) -> FieldToken:
     if wire == 2:
         size, start = (data[at], at + 1) if at < end and data[at] < 128 else parse_varint(data, at, end)
         if start + size > end:
-            raise CutError(FieldToken(tag, size, p, at, start, start, None), end - start)
+            raise TruncatedFieldError(FieldToken(tag, size, p, at, start, start, None), end - start)
         return _new_tuple(FieldToken, (tag, size, p, at, start, start + size, None))
     if wire == WireType.START_GROUP:
-        return FieldToken(tag, None, p, at, at, _find_group_end(data, at, end, tag >> 3, depth), None)
+        return FieldToken(tag, None, p, at, at, _find_group_end(data, at, end, tag >> 3, max_group_depth), None)
     if wire == WireType.END_GROUP:
         raise MalformedError(f"byte {p}: the end tag of a group without a start tag")
     stop = at + (8 if wire == WireType.FIXED64 else 4)
@@ -129,9 +129,9 @@ def read_field(data: bytes, p: int, end: int, depth: int) -> FieldToken:
     return FieldToken(tag, None, p, at, at, stop, int.from_bytes(data[at:stop], "little"))
 
 
-def _find_group_end(data: bytes, p: int, end: int, number: int, depth: int) -> int:
+def _find_group_end(data: bytes, p: int, end: int, group_number: int, max_group_depth: int) -> int:
     """Return the position after the end tag of a group; nested groups are tracked in a list, without recursion."""
-    open_groups = [number]
+    open_groups = [group_number]
     while open_groups:
         tag, at = parse_varint(data, p, end)
         if tag & 7 == WireType.END_GROUP:
@@ -140,11 +140,11 @@ def _find_group_end(data: bytes, p: int, end: int, number: int, depth: int) -> i
             p = at
         elif tag & 7 == WireType.START_GROUP and tag >> 3:
             open_groups.append(tag >> 3)
-            if len(open_groups) > depth:
-                raise MalformedError(f"byte {p}: groups nested deeper than {depth}", None, "nesting-too-deep")
+            if len(open_groups) > max_group_depth:
+                raise MalformedError(f"byte {p}: groups nested deeper than {max_group_depth}", None, "nesting-too-deep")
             p = at
         else:
-            p = _skip_group_field(data, p, end, depth)
+            p = _skip_group_field(data, p, end, max_group_depth)
     return p
 
 
@@ -152,7 +152,7 @@ def _skip_group_field(data: bytes, p: int, end: int, depth: int) -> int:
     """Return the position after a field of a group. A field truncated there has no token at the outer level."""
     try:
         return read_field(data, p, end, depth).end
-    except CutError as error:
+    except TruncatedFieldError as error:
         raise MalformedError(str(error)) from None
 
 
@@ -215,7 +215,7 @@ class WireField(NamedTuple):
     value: Any
 
 
-class Message(Construct):  # type: ignore[misc]
+class MessageConstruct(Construct):  # type: ignore[misc]
     """Construct type of a whole message that fills its stream. Its value is a tuple of `WireField` in file order."""
 
     fills_stream = True
@@ -248,9 +248,9 @@ class Message(Construct):  # type: ignore[misc]
             raise MalformedError(f"byte {token.start}: messages nested too deep", None, "nesting-too-deep")
         return self._parse_fields(data, token.value_start, token.end, inner, depth - 1)
 
-    def get_submessage_type(self, token: FieldToken, of: MessageType) -> MessageType | None:
-        """Return the message type of a field of message `of`; None if the field is not a message."""
-        member = of.by_number.get(token.number)
+    def get_submessage_type(self, token: FieldToken, parent_type: MessageType) -> MessageType | None:
+        """Return the message type of a field of message `parent_type`; None if the field is not a message."""
+        member = parent_type.by_number.get(token.number)
         if member is None or token.wire is not WireType.LENGTH_DELIMITED:
             return None
         return self.catalog.messages.get(member.type)
@@ -264,9 +264,9 @@ class Message(Construct):  # type: ignore[misc]
         """Yield parts such as `.statement[0].insert_data.record[3].insert_value[1]`, each with `.tag`, `.length`,
         value.
         """
-        return map(TracePart._make, self.trace_parts(data, start, end, limits))
+        return map(TracePart._make, self.trace_plain_parts(data, start, end, limits))
 
-    def trace_parts(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[PlainPart]:
+    def trace_plain_parts(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[PlainPart]:
         """Yield the same parts as plain tuples. Iterative."""
         outer: list[tuple[int, MessageType, str, dict[int, int]]] = []
         message_type, path, depth = self.type, "", 1
@@ -281,7 +281,7 @@ class Message(Construct):  # type: ignore[misc]
             number = tag >> 3
             index = seen[number] = seen.get(number, -1) + 1
             member = message_type.by_number.get(number)
-            field_path, meaning = _name_field(path, member, token, index)
+            field_path, meaning = _get_field_path_and_meaning(path, member, token, index)
             yield field_path, depth, start, None, None, meaning
             yield (
                 f"{field_path}.tag",
@@ -314,21 +314,23 @@ class Message(Construct):  # type: ignore[misc]
         if number is not None:
             value, meaning = int(number), _describe_width(number)
             if member is not None and not token.tag & 7:
-                value = convert_scalar(member, number, self.catalog)
+                value = convert_varint_to_member_type(member, number, self.catalog)
                 if member.type in self.catalog.enums:
                     value, meaning = int(value), getattr(value, "name", "unknown")
         return path, depth, token.value_start, token.end, value, meaning
 
 
-def _read_field_or_cut(data: bytes, start: int, end: int, depth: int) -> tuple[FieldToken, CutError | None]:
+def _read_field_or_cut(data: bytes, start: int, end: int, depth: int) -> tuple[FieldToken, TruncatedFieldError | None]:
     """Read a field; if its value is truncated, return the available part and the error."""
     try:
         return read_field(data, start, end, depth), None
-    except CutError as error:
+    except TruncatedFieldError as error:
         return error.token, error
 
 
-def _name_field(path: str, member: MessageMember | None, token: FieldToken, index: int) -> tuple[str, str]:
+def _get_field_path_and_meaning(
+    path: str, member: MessageMember | None, token: FieldToken, index: int
+) -> tuple[str, str]:
     """Return (path, meaning) of a field."""
     if member is None:
         return f"{path}.unknown_field_{token.number}[{index}]", f"wire type {token.wire.name}, not in the definition"
@@ -367,18 +369,18 @@ def _build_value(wire_field: WireField) -> bytes:
     return build_varint(size if size is not None else len(body)) + body
 
 
-def convert_scalar(member: MessageMember, value: int, catalog: MessageCatalog) -> int | bool:
+def convert_varint_to_member_type(member: MessageMember, varint: int, catalog: MessageCatalog) -> int | bool:
     """Convert a varint to the member's type: cut to 32 bits, bool, or enum member (a plain int if unknown)."""
     if member.type == "bool":
-        return value != 0
+        return varint != 0
     if member.type == "uint32":
-        return int(value) & 0xFFFFFFFF
+        return int(varint) & 0xFFFFFFFF
     if member.type in catalog.enums:
-        return convert_enum(catalog.enums[member.type], value)
-    return int(value)
+        return convert_to_enum_or_int32(catalog.enums[member.type], varint)
+    return int(varint)
 
 
-def convert_enum(enum_class: type[enum.IntEnum], value: int) -> int:
+def convert_to_enum_or_int32(enum_class: type[enum.IntEnum], value: int) -> int:
     """Convert a number to the enum member with this value, or to a signed 32-bit number if there is none."""
     number = ((int(value) & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000
     try:
@@ -777,7 +779,7 @@ _ENUMS = {
 
 CATALOG = MessageCatalog({message.name: message for message in _parse_messages(_MESSAGES)}, _ENUMS)
 
-TRANSACTION = Message(CATALOG, "Transaction")
+TRANSACTION = MessageConstruct(CATALOG, "Transaction")
 
 ENTRY = Struct(
     "type" / Magic(Int32ul, **{kind.name: kind.value for kind in EntryType}),

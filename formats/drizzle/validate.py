@@ -18,14 +18,14 @@ from binlogtool.formats.drizzle.decode import (
     REQUIRED_MEMBERS,
     EntryFault,
     UndecodableError,
-    check_statement,
     choose_record_type,
     create_transaction_parser,
+    find_statement_faults,
     get_statement_name,
     remove_unknown_fields,
     report_undecodable,
 )
-from binlogtool.formats.drizzle.explain_damage import explain_odd_encoding, report_unknown_member
+from binlogtool.formats.drizzle.explain_damage import explain_noncanonical_encoding, report_unknown_member
 from binlogtool.formats.drizzle.schema import CONTEXT_TAG, ENVELOPE_SIZE, EntryType, ServerEventType, StatementType
 from binlogtool.limits import Limits
 
@@ -57,7 +57,7 @@ class ChecksumCounts(msgspec.Struct):
             self.present += 1
             self._run_has_checksums = True
             if self._hole_count:
-                self._confirm_hole()
+                self._count_hole_as_suspicious()
             return
         self.absent += 1
         self.absent_to = end
@@ -67,13 +67,13 @@ class ChecksumCounts(msgspec.Struct):
             self._hole_count += 1
             self._hole_start = offset if self._hole_start is None else self._hole_start
 
-    def _confirm_hole(self) -> None:
+    def _count_hole_as_suspicious(self) -> None:
         """Count a hole as suspicious: in the same run, a checksum follows entries without one."""
         self.suspicious += self._hole_count
         self.suspicious_at = self._hole_start if self.suspicious_at is None else self.suspicious_at
         self._hole_count, self._hole_start = 0, None
 
-    def start_run(self) -> None:
+    def start_server_run(self) -> None:
         """Start a new run of the server at the last entry: the checksum option may have changed."""
         self._run_has_checksums = self._last_has_checksum
         self._hole_count, self._hole_start = 0, None
@@ -160,7 +160,7 @@ class TransactionIdSet:
         self._chunks: dict[TransactionKey, bytearray] = {}
         self.forgotten = False
 
-    def add(self, key: TransactionKey) -> bool:
+    def add_if_absent(self, key: TransactionKey) -> bool:
         """Add a transaction; return False if it was already in the set."""
         server, number = key
         slot = (server, number >> _CHUNK_BITS)
@@ -205,7 +205,7 @@ class TransactionTracker(msgspec.Struct):
 
     def try_add_single_message(self, key: TransactionKey) -> bool:
         """Count a transaction that is one complete message; return False if it needs `add`."""
-        if key in self.open or not self.done.add(key):
+        if key in self.open or not self.done.add_if_absent(key):
             return False
         self.completed += 1
         return True
@@ -261,7 +261,7 @@ class TransactionTracker(msgspec.Struct):
     def _close_transaction(self, transaction: SegmentedTransaction) -> Iterator[EntryFault]:
         key = transaction.last.key
         self.open.pop(key, None)
-        self.done.add(key)
+        self.done.add_if_absent(key)
         if transaction.rolled_back:
             self.rolled_back += 1
         elif transaction.unfinished is not None:
@@ -270,7 +270,7 @@ class TransactionTracker(msgspec.Struct):
         elif not transaction.broken:
             self.completed += 1
 
-    def start_run(self) -> list[SegmentedTransaction]:
+    def start_server_run(self) -> list[SegmentedTransaction]:
         """Start a new run of the server, in which ids start again; return the open transactions, in file order."""
         left_open = list(self.open.values())
         self.open.clear()
@@ -304,12 +304,12 @@ def _track_statements(transaction: SegmentedTransaction, statements: Sequence[An
                 yield EntryFault("dangling-reference", text, "nothing to roll back")
             transaction.unfinished = None
         elif kind in _DATA_KINDS:
-            yield from _continue_statement(transaction, statement)
+            yield from _track_data_segment(transaction, statement)
         elif transaction.unfinished is not None:
             yield _report_interrupted(transaction, get_statement_name(kind))
 
 
-def _continue_statement(transaction: SegmentedTransaction, statement: Any) -> Iterator[EntryFault]:
+def _track_data_segment(transaction: SegmentedTransaction, statement: Any) -> Iterator[EntryFault]:
     header_name, data_name = REQUIRED_MEMBERS[statement.type]
     if not statement.HasField(header_name) or not statement.HasField(data_name):
         return  # the rules for single statements report it
@@ -387,10 +387,10 @@ class TransactionLogIndex(msgspec.Struct):
         self.max_trx, self.max_end = transaction_id, end_timestamp
         self.entries += 1
 
-    def to_json(self, offset: int) -> dict[str, int | None]:
-        """Return the JSON members; `offset` is the end of the last entry."""
+    def to_json(self, last_entry_end: int) -> dict[str, int | None]:
+        """Return the JSON members; `last_entry_end` is the end of the last entry."""
         names = ("entries", "min_trx", "max_trx", "min_end", "max_end")
-        return {name: getattr(self, name) for name in names} | {"offset": offset}
+        return {name: getattr(self, name) for name in names} | {"offset": last_entry_end}
 
 
 class EntryLocation(msgspec.Struct):
@@ -449,7 +449,7 @@ class DrizzleValidator(msgspec.Struct):
                 continue
             self._check_message(message, location)
             if size != end - start:
-                self._report(location, explain_odd_encoding(bytes(window[start:end])))
+                self._report(location, explain_noncanonical_encoding(bytes(window[start:end])))
             if flag != 1 and remove_unknown_fields(message):
                 self._report(location, report_unknown_member(bytes(window[start:end])))
         return self._findings
@@ -465,22 +465,22 @@ class DrizzleValidator(msgspec.Struct):
         if message.HasField("event"):
             self._check_event(message.event.type, location)
         key = (context.server_id, transaction_id)
-        self._check_transaction(message, key, self._check_statements(statements, location), location)
+        self._track_transaction(message, key, self._check_and_count_statements(statements, location), location)
 
-    def _check_statements(self, statements: Any, location: EntryLocation) -> bool:
+    def _check_and_count_statements(self, statements: Any, location: EntryLocation) -> bool:
         """Count and check the statements; return True if none of them continues in another message."""
         all_simple, kinds = True, set()
         for statement in statements:
             kind = statement.type
             kinds.add(kind)
             self.statements[kind] += 1
-            for fault in check_statement(statement):
+            for fault in find_statement_faults(statement):
                 self._report(location, fault)
             all_simple = all_simple and is_self_contained(statement, kind)
         self.record_types[choose_record_type(kinds)] += 1
         return all_simple
 
-    def _check_transaction(
+    def _track_transaction(
         self, message: Any, key: tuple[int, int], is_single_message: bool, location: EntryLocation
     ) -> None:
         segment_id = message.segment_id if message.HasField("segment_id") else 1
@@ -504,10 +504,10 @@ class DrizzleValidator(msgspec.Struct):
     def _check_event(self, kind: int, location: EntryLocation) -> None:
         self.events += 1
         if kind == ServerEventType.STARTUP:
-            self.checksums.start_run()
+            self.checksums.start_server_run()
             damage = self.transactions.damage
             self._findings += _report_unterminated(
-                self.transactions.start_run(), "the server was started again", damage
+                self.transactions.start_server_run(), "the server was started again", damage
             )
         elif kind != ServerEventType.SHUTDOWN:
             self._report(
@@ -564,7 +564,7 @@ def create_validator(
 
 
 def _report_unterminated(
-    transactions: Iterable[SegmentedTransaction], reason: str, damage: int, last_record: int | None = None
+    transactions: Iterable[SegmentedTransaction], reason: str, damage_count: int, last_record: int | None = None
 ) -> list[Finding]:
     """Report transactions that did not end.
 
@@ -578,7 +578,7 @@ def _report_unterminated(
         server, number = first.key
         at_tail = last.record == last_record
         text = f"transaction {number} of server {server} does not end after segment {last.segment_id}: {reason}"
-        if transaction.damage != damage:
+        if transaction.damage != damage_count:
             text += "; its end may be in a damaged range"
         elif not at_tail:
             text += "; it was rolled back silently or cut off by a crash"

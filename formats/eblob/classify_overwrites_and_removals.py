@@ -94,7 +94,7 @@ class EblobRecord(NamedTuple):
         return self.end - self.start
 
 
-def iter_records(
+def iter_classified_records(
     batch: Batch, start: int, stop: int, previous: tuple[EblobRecord, ...], byte_order: Any
 ) -> Iterator[EblobRecord]:
     """Yield the records `[start, stop)` of a batch.
@@ -114,7 +114,7 @@ def iter_records(
         data = low + RECORD_HEADER_SIZE + meta_size
         if meta_size == TARGET_SIZE:
             key, target = unpack_target(window, low)
-            kind, group, record_start = _classify(
+            kind, group, record_start = _classify_targeted_record(
                 window[data : data + data_size], number, base + low, key, target, previous
             )
         else:
@@ -141,28 +141,28 @@ class PreviousRecord(NamedTuple):
 
 
 @kernel()
-def classify_record(
-    size: int,
-    is_removal: int,
+def classify_record_and_group(
+    data_size: int,
+    has_removal_flags: int,
     record_start: int,
     target: int,
-    number: int,
+    record_number: int,
     previous: PreviousRecord,
     starts_with_key: int,
 ) -> tuple[int, int]:
-    """Determine the kind of record `number`, which has a target and `size` bytes of data.
+    """Determine the kind of record `record_number`, which has a target and `data_size` bytes of data.
 
     Args:
-        is_removal: its flags are those of a removal.
+        has_removal_flags: its flags are those of a removal.
         record_start: start of its record in the data file, if it is a footer or a control block.
         starts_with_key: the first bytes of the data are the key.
 
     Returns:
         (kind, number of the first record of its group).
     """
-    if size == REMOVE_SIZE:
-        return (REMOVE_KIND if is_removal else DATA_KIND), number
-    if size == FOOTER_SIZE:  # a footer points to the control block before the last written data
+    if data_size == REMOVE_SIZE:
+        return (REMOVE_KIND if has_removal_flags else DATA_KIND), record_number
+    if data_size == FOOTER_SIZE:  # a footer points to the control block before the last written data
         is_footer = (
             previous.number >= 0
             and previous.kind == DATA_KIND
@@ -173,9 +173,9 @@ def classify_record(
         return (
             (FOOTER_KIND, previous.number)
             if is_footer and target >= previous.target + previous.data_size
-            else (DATA_KIND, number)
+            else (DATA_KIND, record_number)
         )
-    if size == CONTROL_SIZE:
+    if data_size == CONTROL_SIZE:
         if previous.number >= 0 and previous.kind == FOOTER_KIND and previous.record_start == target:
             return CONTROL_KIND, previous.group
         if record_start == target and starts_with_key:
@@ -186,11 +186,11 @@ def classify_record(
                 and previous.target >= target + CONTROL_SIZE
             ):
                 return CONTROL_KIND, previous.number
-            return CONTROL_KIND, number
-    return DATA_KIND, number
+            return CONTROL_KIND, record_number
+    return DATA_KIND, record_number
 
 
-def _classify(
+def _classify_targeted_record(
     data: memoryview, number: int, start: int, key: bytes, target: int, previous: tuple[EblobRecord, ...]
 ) -> tuple[EblobRecordKind, int, int]:
     """Return (kind, group, record start) of one record with a target."""
@@ -201,7 +201,7 @@ def _classify(
     is_removal = size == REMOVE_SIZE and _unpack_flags(data, 0)[0] == ControlFlag.REMOVE
     record_start = _unpack_record_start[size](data, 0)[0] if size in _unpack_record_start else -1
     group = -1 if last.group is None else last.group
-    kind, first = classify_record(
+    kind, first = classify_record_and_group(
         size,
         is_removal,
         record_start,
@@ -219,14 +219,14 @@ _NO_RECORD = EblobRecord(-1, 0, 0, EblobRecordKind.RECORD, b"", -1, 0, None)
 
 
 def find_preceding_records(
-    batch: Batch, start: int, tails: dict[int, tuple[EblobRecord, ...]], byte_order: Any
+    batch: Batch, start: int, last_records: dict[int, tuple[EblobRecord, ...]], byte_order: Any
 ) -> tuple[EblobRecord, ...]:
-    """Return the two records before record `start` of a batch; `tails` has those of the previous batch."""
+    """Return the two records before record `start` of a batch; `last_records` has those of the previous batch."""
     if start == 0:
-        return tails.get(batch.first_record, ())
+        return last_records.get(batch.first_record, ())
     first = _find_search_start(batch.frames["data_size"], start)
-    previous = tails.get(batch.first_record, ()) if first == 0 else ()
-    batch_records = tuple(iter_records(batch, first, start, previous, byte_order))
+    previous = last_records.get(batch.first_record, ()) if first == 0 else ()
+    batch_records = tuple(iter_classified_records(batch, first, start, previous, byte_order))
     return (*previous, *batch_records)[-LOOK_BACK:]
 
 
@@ -239,14 +239,14 @@ def _find_search_start(sizes: Column, start: int) -> int:
     return first
 
 
-def remember_last_records(batch: Batch, tails: dict[int, tuple[EblobRecord, ...]], byte_order: Any) -> None:
-    """Keep the last records of a batch in `tails` for the next batch."""
+def remember_last_records(batch: Batch, last_records: dict[int, tuple[EblobRecord, ...]], byte_order: Any) -> None:
+    """Keep the last records of a batch in `last_records` for the next batch."""
     count = batch.frames.count
     next_record = batch.first_record + count
-    if count and next_record not in tails:
-        tails[next_record] = find_preceding_records(batch, count, tails, byte_order)
-        while len(tails) > LOOK_BACK:
-            del tails[min(tails)]
+    if count and next_record not in last_records:
+        last_records[next_record] = find_preceding_records(batch, count, last_records, byte_order)
+        while len(last_records) > LOOK_BACK:
+            del last_records[min(last_records)]
 
 
 # --- Validation of overwrites and removals ---
@@ -421,13 +421,13 @@ class OverwriteGroupValidator(msgspec.Struct):
         if len(self.extents) < MAX_KEYS or key in self.extents:
             self.extents[key] = extent
 
-    def add_damage(self) -> None:
+    def drop_group_at_damage(self) -> None:
         """Drop the open group: its end may be lost in damage."""
         if self._data is not None:
             self.interrupted += 1
         self._data = self._footer = self._data_bytes = None
 
-    def finish(self) -> list[Finding]:
+    def report_unfinished_overwrites(self) -> list[Finding]:
         """Return findings about unfinished overwrites; none unless a data-sort wrote the log."""
         last_data, self._data = self._data, None
         if not self.is_data_sort:
@@ -477,7 +477,7 @@ _SPECIAL_RECORD_SIZES = frozenset({REMOVE_SIZE, FOOTER_SIZE, CONTROL_SIZE, 0})
 _ENDING_SIZES = frozenset({FOOTER_SIZE, CONTROL_SIZE})
 
 
-class UsualGroupReader:
+class ConsistentGroupReader:
     """Reads runs of usual groups from one batch."""
 
     def __init__(
@@ -496,7 +496,7 @@ class UsualGroupReader:
         """Return whether record `index` certainly begins a new group."""
         return self.validator.is_idle or self.sizes[index] not in _ENDING_SIZES
 
-    def read_usual_groups(self, index: int, kinds: Counter[str]) -> int:
+    def read_consistent_groups(self, index: int, kind_counts: Counter[str]) -> int:
         """Read usual groups from record `index` on; return the first record that is not part of one.
 
         No group may be open in the validator.
@@ -505,14 +505,14 @@ class UsualGroupReader:
         overwrites = removals = unfinished = 0
         while index < last and meta_sizes[index] == TARGET_SIZE:
             size = sizes[index]
-            if size == REMOVE_SIZE and self._is_usual_removal(index):
+            if size == REMOVE_SIZE and self._is_consistent_removal(index):
                 removals += 1
                 index += 1
             elif sizes[index + 1] == FOOTER_SIZE and size and size not in _ENDING_SIZES:
                 if (
                     index + 2 > last
                     or sizes[index + 2] != CONTROL_SIZE
-                    or not self._try_read_usual_overwrite(index, size)
+                    or not self._try_read_consistent_overwrite(index, size)
                 ):
                     break
                 overwrites += 1
@@ -525,10 +525,10 @@ class UsualGroupReader:
             else:
                 break
         self.validator.complete += overwrites + removals
-        _count_kinds(kinds, overwrites, removals, unfinished)
+        _count_kinds(kind_counts, overwrites, removals, unfinished)
         return index
 
-    def _is_usual_removal(self, index: int) -> bool:
+    def _is_consistent_removal(self, index: int) -> bool:
         """Return whether a record removes a key whose position in the data file is unknown, or is this one."""
         record_at = self.offsets[index]
         if self.window[record_at + _DATA_AT : record_at + _DATA_AT + REMOVE_SIZE] != _REMOVE_BYTES:
@@ -537,7 +537,7 @@ class UsualGroupReader:
         extent = self.validator.extents.get(key)
         return extent is None or target == extent.start + HASH_SIZE
 
-    def _try_read_usual_overwrite(self, index: int, size: int) -> bool:
+    def _try_read_consistent_overwrite(self, index: int, size: int) -> bool:
         """Read data, footer and control block; return False unless they are all consistent."""
         if self.metas[index + 1] != TARGET_SIZE or self.metas[index + 2] != TARGET_SIZE:
             return False

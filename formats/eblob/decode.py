@@ -44,7 +44,7 @@ from binlogtool.formats.eblob.classify_overwrites_and_removals import (
     EblobRecord,
     EblobRecordKind,
     find_preceding_records,
-    iter_records,
+    iter_classified_records,
     remember_last_records,
 )
 from binlogtool.formats.eblob.schema import (
@@ -112,8 +112,10 @@ class EblobDialect(msgspec.Struct, frozen=True):
     byte_order: str = "little"
 
 
-def _make_split_length_parser(order: str, types: Mapping[int, str]) -> Callable[[bytes], int | None]:
-    unpack = struct.Struct(f"{order}QQQQ").unpack_from
+def _make_meta_plus_data_length_parser(
+    struct_byte_order: str, types: Mapping[int, str]
+) -> Callable[[bytes], int | None]:
+    unpack = struct.Struct(f"{struct_byte_order}QQQQ").unpack_from
 
     def parse_length(head: bytes) -> int | None:
         record_type, meta_size, data_size, flags = unpack(head)
@@ -123,7 +125,7 @@ def _make_split_length_parser(order: str, types: Mapping[int, str]) -> Callable[
     return parse_length
 
 
-def _parse_total_length(head: bytes) -> int | None:
+def _parse_length_including_metadata(head: bytes) -> int | None:
     record_type, size, meta_size, flags = struct.unpack_from("<QQQQ", head)
     fits = record_type in _UPDATE_TYPES and not flags and meta_size <= size <= MAX_SIZE
     return int(size) if fits else None
@@ -169,15 +171,16 @@ def _make_packed_dialect(
 
 DIALECT_B = _make_aligned_dialect(
     "b", "B, final (December 2012 to July 2013)", schema.RECORD, _B_TYPES,
-    rb"\x01\0{7}" + _SIZE_PATTERN * 2 + _ZERO_PATTERN, _make_split_length_parser("<", _B_TYPES), is_grouped=True,
+    rb"\x01\0{7}" + _SIZE_PATTERN * 2 + _ZERO_PATTERN, _make_meta_plus_data_length_parser("<", _B_TYPES),
+    is_grouped=True,
 )  # fmt: skip
 DIALECT_B4 = _make_aligned_dialect(
     "b4", "B with types 1 to 4 (22 to 24 December 2012)", schema.RECORD_B4, _RAW_TYPES,
-    _TYPE_PATTERN + _SIZE_PATTERN * 2 + _ZERO_PATTERN, _make_split_length_parser("<", _RAW_TYPES),
+    _TYPE_PATTERN + _SIZE_PATTERN * 2 + _ZERO_PATTERN, _make_meta_plus_data_length_parser("<", _RAW_TYPES),
 )  # fmt: skip
 DIALECT_A = _make_aligned_dialect(
     "a", "A, size includes metadata (October to December 2012)", schema.RECORD_A, _UPDATE_TYPES,
-    rb"[\x01-\x03]\0{7}" + _SIZE_PATTERN * 2 + _ZERO_PATTERN, _parse_total_length,
+    rb"[\x01-\x03]\0{7}" + _SIZE_PATTERN * 2 + _ZERO_PATTERN, _parse_length_including_metadata,
 )  # fmt: skip
 DIALECT_A0 = _make_aligned_dialect(
     "a0", "A0, with origin (23 October 2012)", schema.RECORD_A0, _UPDATE_TYPES,
@@ -185,7 +188,7 @@ DIALECT_A0 = _make_aligned_dialect(
 )  # fmt: skip
 DIALECT_B_BE = _make_aligned_dialect(
     "b-be", "B, final, written by a big-endian machine", schema.RECORD_BE, _B_TYPES,
-    rb"\0{7}\x01" + rb"\0\0.{6}" * 2 + _ZERO_PATTERN, _make_split_length_parser(">", _B_TYPES),
+    rb"\0{7}\x01" + rb"\0\0.{6}" * 2 + _ZERO_PATTERN, _make_meta_plus_data_length_parser(">", _B_TYPES),
     header=schema.HEADER_BE, byte_order="big", is_grouped=True,
 )  # fmt: skip
 DIALECT_P = _make_packed_dialect(
@@ -242,27 +245,29 @@ class RecordChain(msgspec.Struct, frozen=True, order=True):
     b4_records: int = 0
 
 
-def follow_records(dialect: EblobDialect, read: ReadRange, size: int | None, offset: int) -> RecordChain:
+def follow_record_headers(
+    dialect: EblobDialect, read_range: ReadRange, file_size: int | None, offset: int
+) -> RecordChain:
     """Follow record headers from `offset`.
 
     Args:
-        size: size of the file; None = unknown, then reading stops at the end of the readable bytes.
+        file_size: size of the file; None = unknown, then reading stops at the end of the readable bytes.
     """
     b4_records, is_plain = 0, True
     for links in range(MAX_CHAIN_RECORDS):
-        if offset == size:
+        if offset == file_size:
             return RecordChain(True, links, True, is_plain, b4_records)
-        head = read(offset, dialect.record_header_size)
+        head = read_range(offset, dialect.record_header_size)
         if len(head) < dialect.record_header_size:
             fits = len(head) < _RULED_BYTES or dialect.parse_length(head) is not None or not any(head)
-            return RecordChain(size is None or not any(head), links, fits, is_plain, b4_records)
+            return RecordChain(file_size is None or not any(head), links, fits, is_plain, b4_records)
         if not any(head):
             return RecordChain(True, links, True, is_plain, b4_records)
         length = dialect.parse_length(head)
         if length is None:
             return RecordChain(False, links, False, is_plain, b4_records)
         offset += dialect.record_header_size + length
-        if size is not None and offset > size:
+        if file_size is not None and offset > file_size:
             return RecordChain(False, links, True, is_plain, b4_records)
         is_plain = is_plain and not length
         b4_records += int.from_bytes(head[:2], "little") not in _B_TYPES and dialect.name == "b4"
@@ -283,7 +288,7 @@ class DialectChoice(msgspec.Struct, frozen=True):
 
 
 def choose_dialect(
-    candidates: tuple[EblobDialect, ...], read: ReadRange, size: int | None, starts: Iterator[int]
+    candidates: tuple[EblobDialect, ...], read_range: ReadRange, file_size: int | None, start_offsets: Iterator[int]
 ) -> DialectChoice:
     """Choose the dialect whose chain leads furthest, from the first start at which exactly one does.
 
@@ -291,11 +296,13 @@ def choose_dialect(
 
     Args:
         candidates: the preferred one first.
-        starts: offsets to try; one in the middle of the file counts if at least two records follow.
+        start_offsets: offsets to try; one in the middle of the file counts if at least two records follow.
     """
     first: DialectChoice | None = None
-    for number, start in enumerate(starts):
-        chains = [(follow_records(one, read, size, start or one.frames_at), one) for one in candidates]
+    for number, start in enumerate(start_offsets):
+        chains = [
+            (follow_record_headers(one, read_range, file_size, start or one.frames_at), one) for one in candidates
+        ]
         best = max(chain for chain, _ in chains)
         choice = _make_choice(best, [(chain, one) for chain, one in chains if _is_rival(chain, best)])
         if choice.doubt is None and (number == 0 or best.links > 1):
@@ -368,12 +375,12 @@ class EblobFileContext(msgspec.Struct):
         return bool(self.flags & HeaderFlag.PREALLOCATE)
 
 
-def log_stem(name: str) -> str:
+def get_log_stem(name: str) -> str:
     """Return the name with all numbers set to 0: binlogs of the blobs of one base differ only in numbers."""
     return re.sub(r"\d+", "0", name)
 
 
-def make_layout(head: FileHead, limits: Limits, variant: str | None = None) -> LogFileLayout:
+def read_layout(head: FileHead, limits: Limits, variant: str | None = None) -> LogFileLayout:
     """Determine the dialect, and report problems of the header. variant: dialect that the user named."""
     dialect, findings, is_readable = _detect_dialect(head, variant)
     check_header = _check_packed_header if dialect in PACKED_DIALECTS else _check_header
@@ -438,15 +445,15 @@ def _detect_dialect(head: FileHead, variant: str | None) -> tuple[EblobDialect, 
     choice = choose_dialect(candidates, make_range_reader(head), readable_size, _iter_chain_starts(head.data))
     dialect, doubt = choice.dialect, choice.doubt
     if dialect is DIALECT_B4:
-        dialect, b4_doubt = _decide_b4(head, readable_size)
+        dialect, b4_doubt = _choose_b_or_b4(head, readable_size)
         doubt = doubt or b4_doubt
     findings = [_report_doubt(head, doubt, dialect)] if doubt else []
     return dialect, findings, _has_magic(head.data) or is_packed or choice.links > 0
 
 
-def _decide_b4(head: FileHead, size: int | None) -> tuple[EblobDialect, str | None]:
+def _choose_b_or_b4(head: FileHead, file_size: int | None) -> tuple[EblobDialect, str | None]:
     """Choose b4 only if several records have a type that b lacks; a single one is more likely a damaged record of b."""
-    b4_records = follow_records(DIALECT_B4, make_range_reader(head), size, DIALECT_B4.frames_at).b4_records
+    b4_records = follow_record_headers(DIALECT_B4, make_range_reader(head), file_size, DIALECT_B4.frames_at).b4_records
     if b4_records > 1:
         return DIALECT_B4, None
     return (
@@ -597,7 +604,7 @@ def detect_format(head: FileHead) -> FormatMatch:
 # --- Layouts with native code ---
 
 
-def native_layouts() -> list[LogFileLayout]:
+def list_compiled_layouts() -> list[LogFileLayout]:
     """Return one layout for each dialect."""
     return [
         LogFileLayout(one.title, one.frames_at, make_frame_level(one), context=EblobFileContext(one))
@@ -630,7 +637,7 @@ def list_records(context: EblobFileContext, batch: Batch, start: int, stop: int)
     byte_order = context.dialect.byte_order
     remember_last_records(batch, context.last_records, byte_order)
     return list(
-        iter_records(
+        iter_classified_records(
             batch, start, stop, find_preceding_records(batch, start, context.last_records, byte_order), byte_order
         )
     )
@@ -752,10 +759,10 @@ def make_split_point_finder(layout: LogFileLayout) -> SplitFinder | None:
     """Create the finder of split points; None if the file has no readable records."""
     if not layout.readable:
         return None
-    return EblobSplitPoints(layout) if layout.context.dialect.is_grouped else EveryFrameSplitFinder(layout)
+    return EblobSplitFinder(layout) if layout.context.dialect.is_grouped else EveryFrameSplitFinder(layout)
 
 
-class EblobSplitPoints(EveryFrameSplitFinder):
+class EblobSplitFinder(EveryFrameSplitFinder):
     """Finds split points of grouped dialects; see `SplitFinder`."""
 
     _last_records: tuple[EblobRecord, ...] = ()
@@ -771,7 +778,7 @@ class EblobSplitPoints(EveryFrameSplitFinder):
         """Return the last records for JSON, with the key as hexadecimal text."""
         return [[*record._replace(key=record.key.hex())] for record in self._last_records]  # type: ignore[arg-type]
 
-    def resume(self, state: Any, record: int) -> None:
+    def restore_state(self, state: Any, record: int) -> None:
         """Restore the records before record `record`."""
         self.layout.context.last_records[record] = tuple(map(_restore_record, state))
 
@@ -813,7 +820,7 @@ RECORDS_TABLE = TableSchema(
 """key: hexadecimal. action: kind of the record. target_offset: byte offset of the data in the unsorted blob."""
 
 
-class EblobRecordTables(msgspec.Struct, TableReader):
+class EblobRecordTableReader(msgspec.Struct, TableReader):
     """Table reader in which each record is a row. is_selected: rows are selected."""
 
     is_selected: bool = True
@@ -835,6 +842,6 @@ class EblobRecordTables(msgspec.Struct, TableReader):
             image = {"key": key, "action": kind, "target_offset": body.get("target_offset"), "data": body.get("data")}
             yield RecordTableRows((TableRow(RECORDS_TABLE, kind, None, image),), findings, (RECORDS_TABLE,))
 
-    def limit_to(self, is_selected: Callable[[TableSchema], bool]) -> None:
+    def limit_to_tables(self, is_selected: Callable[[TableSchema], bool]) -> None:
         """Allow the reader to leave out the rows of other tables; their descriptions are still reported."""
         self.is_selected = is_selected(RECORDS_TABLE)

@@ -39,52 +39,52 @@ _CLEAN_ZEROS = "clean (preallocated zeros after the last record)"
 _ZERO_TAIL = "clean or zero tail"
 
 
-def explain_damage(layout: LogFileLayout, data: memoryview, offset: int, problem: Finding) -> Finding:
+def explain_damage(layout: LogFileLayout, damaged_bytes: memoryview, damage_offset: int, damage: Finding) -> Finding:
     """Return the finding with a `diagnosis` in its facts, and whether eblob itself stops here."""
-    if problem.id in _TAILS:
-        return _with_diagnosis(problem, _TAILS[problem.id])
-    if problem.id == "zero-tail":
-        whole_header = problem.length >= layout.context.dialect.record_header_size
+    if damage.id in _TAILS:
+        return _copy_with_diagnosis(damage, _TAILS[damage.id])
+    if damage.id == "zero-tail":
+        whole_header = damage.length >= layout.context.dialect.record_header_size
         diagnosis = _CLEAN_ZEROS if whole_header else _ZERO_TAIL
-        return _with_diagnosis(problem, diagnosis, "preallocated-tail" if layout.context.is_preallocated else None)
-    if problem.id not in ("bad-magic", "length-out-of-bounds", "bad-header") or "ceiling" in problem.facts:
-        return problem
+        return _copy_with_diagnosis(damage, diagnosis, "preallocated-tail" if layout.context.is_preallocated else None)
+    if damage.id not in ("bad-magic", "length-out-of-bounds", "bad-header") or "ceiling" in damage.facts:
+        return damage
     dialect: EblobDialect = layout.context.dialect
-    head = bytes(data[: dialect.record_header_size])
+    head = bytes(damaged_bytes[: dialect.record_header_size])
     if len(head) < dialect.record_header_size or dialect.record_header_size != RECORD_HEADER_SIZE:
-        return _with_diagnosis(problem, PAST_THE_END if problem.id == "length-out-of-bounds" else BAD_TYPE)
-    explained = _classify_record_header(dialect, head, problem)
-    layout.context.unreadable_header = UnreadableHeader(offset, head, explained.facts["diagnosis"])
+        return _copy_with_diagnosis(damage, PAST_THE_END if damage.id == "length-out-of-bounds" else BAD_TYPE)
+    explained = _classify_record_header(dialect, head, damage)
+    layout.context.unreadable_header = UnreadableHeader(damage_offset, head, explained.facts["diagnosis"])
     return explained
 
 
-def _with_diagnosis(problem: Finding, diagnosis: str, finding_id: str | None = None, **facts: Any) -> Finding:
-    text = problem.message
-    if diagnosis.replace(" ", "-") != problem.id:
+def _copy_with_diagnosis(damage: Finding, diagnosis: str, finding_id: str | None = None, **facts: Any) -> Finding:
+    text = damage.message
+    if diagnosis.replace(" ", "-") != damage.id:
         text = f"{diagnosis}: {text}"
-    all_facts = MappingProxyType({**problem.facts, "diagnosis": diagnosis, **facts})
-    return replace(problem, id=finding_id or problem.id, message=text, facts=all_facts)
+    all_facts = MappingProxyType({**damage.facts, "diagnosis": diagnosis, **facts})
+    return replace(damage, id=finding_id or damage.id, message=text, facts=all_facts)
 
 
-def _classify_record_header(dialect: EblobDialect, head: bytes, problem: Finding) -> Finding:
+def _classify_record_header(dialect: EblobDialect, head: bytes, damage: Finding) -> Finding:
     """Classify a bad record header by the first rule that it violates."""
     order = ">" if dialect.byte_order == "big" else "<"
     record_type, first, second, fourth = struct.unpack_from(f"{order}QQQQ", head)
     flags, sizes = (second, (first,)) if dialect.name == "a0" else (fourth, (first, second))
     if not any(head):
-        return _with_diagnosis(problem, HOLE, stops_here=True)
+        return _copy_with_diagnosis(damage, HOLE, stops_here=True)
     if record_type not in dialect.types:
         plausible = not flags and max(sizes) <= MAX_SIZE and not any(head[96:])
-        return _with_diagnosis(
-            problem, (BAD_TYPE if record_type else TYPE_ZERO) if plausible else NO_HEADER, stops_here=True
+        return _copy_with_diagnosis(
+            damage, (BAD_TYPE if record_type else TYPE_ZERO) if plausible else NO_HEADER, stops_here=True
         )
     if flags:
         has_valid_sizes = max(sizes) <= MAX_SIZE
-        return _with_diagnosis(problem, FLAGS_SET if has_valid_sizes else NO_HEADER, "bad-header", stops_here=True)
-    return _with_diagnosis(problem, _size_diagnosis(dialect, sizes))
+        return _copy_with_diagnosis(damage, FLAGS_SET if has_valid_sizes else NO_HEADER, "bad-header", stops_here=True)
+    return _copy_with_diagnosis(damage, _diagnose_sizes(dialect, sizes))
 
 
-def _size_diagnosis(dialect: EblobDialect, sizes: tuple[int, ...]) -> str:
+def _diagnose_sizes(dialect: EblobDialect, sizes: tuple[int, ...]) -> str:
     total = RECORD_HEADER_SIZE + (sizes[0] if dialect.name in ("a", "a0") else sum(sizes))
     if total >= _UINT64_LIMIT:
         return SIZE_OVERFLOW
@@ -131,14 +131,19 @@ class DamageBoundaryChecker(msgspec.Struct):
         self._record_bytes = bytes(batch.window[start : min(end, start + MAX_KEPT_BYTES)])
         self._dialect = dialect
 
-    def add_damage(self, start: int, end: int, unread: UnreadableHeader | None) -> None:
-        """Add the damaged range `[start, end)`. unread: the bytes at `start`, if a record header should be there."""
+    def add_damage(self, start: int, end: int, unread_header: UnreadableHeader | None) -> None:
+        """Add the damaged range `[start, end)`.
+
+        unread_header: the bytes at `start`, if a record header should be there.
+        """
         self._damage_count += 1
         record, self._record_bytes = self._record_bytes, b""
-        if unread is None or unread.offset != start or unread.diagnosis != NO_HEADER:
+        if unread_header is None or unread_header.offset != start or unread_header.diagnosis != NO_HEADER:
             return
         inner_offset = (
-            None if self._dialect is None or not record else _find_inner_header(self._dialect, record, unread.head)
+            None
+            if self._dialect is None or not record
+            else _find_header_inside_record(self._dialect, record, unread_header.head)
         )
         if inner_offset is not None:
             self._report_wrong_size(inner_offset, start)
@@ -182,7 +187,7 @@ class DamageBoundaryChecker(msgspec.Struct):
         return self._findings
 
 
-def _find_inner_header(dialect: EblobDialect, record: bytes, following: bytes) -> int | None:
+def _find_header_inside_record(dialect: EblobDialect, record: bytes, following: bytes) -> int | None:
     """Return where another record header begins inside a record, after its own header; None = nowhere.
 
     Args:

@@ -10,28 +10,28 @@ from binlogtool.formats.eblob import FILE_PATTERNS
 from binlogtool.formats.eblob.decode import (
     DIALECTS,
     KIND_NAMES,
-    EblobRecordTables,
+    EblobRecordTableReader,
     decode_bodies,
     describe_records,
     detect_format,
-    log_stem,
-    make_layout,
+    get_log_stem,
     make_record_text,
+    read_layout,
 )
 from binlogtool.formats.eblob.schema import CONTROL, FOOTER, HEADER, HEADER_PACKED, WRITE_CONTROL
-from binlogtool.formats.eblob.validate import make_eblob_validator
+from binlogtool.formats.eblob.validate import create_validator
 
 FORMAT = Format(
     name="eblob",
     title="eblob data-sort binlog",
     files=LogFileRules(
         patterns=FILE_PATTERNS,
-        name_stem=log_stem,
+        name_stem=get_log_stem,
         log_patterns=FILE_PATTERNS,
     ),
     reading=ReadRules(
         detect=detect_format,
-        layout=make_layout,
+        layout=read_layout,
         schemas={
             "header": HEADER,
             "header-packed": HEADER_PACKED,
@@ -42,10 +42,10 @@ FORMAT = Format(
         },
         split_finder=LazyRef("eblob.decode:make_split_point_finder"),
         variants=tuple(DIALECTS),
-        compiled_layouts=LazyRef("eblob.decode:native_layouts"),
+        compiled_layouts=LazyRef("eblob.decode:list_compiled_layouts"),
     ),
     validation=ValidationRules(
-        validator=make_eblob_validator,
+        validator=create_validator,
         explain_damage=LazyRef("eblob.explain_damage:explain_damage"),
         is_closed_end_proven=lambda _facts: False,
     ),
@@ -53,17 +53,17 @@ FORMAT = Format(
         types=KIND_NAMES,
         decode_envelopes=describe_records,
         decode_bodies=decode_bodies,
-        json_line=LazyRef("eblob.json_line_kernels:json_line"),
+        json_line=LazyRef("eblob.json_line_kernels:create_json_line"),
         start_record_text=lambda: make_record_text,
     ),
-    tables=TableSupport(EblobRecordTables, transactions=False),
+    tables=TableSupport(EblobRecordTableReader, transactions=False),
     repair=RepairRules(
         gaps="records after damage can be older than those before it, and there is no checksum to prove otherwise"
     ),
     replay=ReplayRules(
         begin=LazyRef("eblob.replay:DataSortReplayer"),
         reasons=LazyMapping("eblob.replay:REASONS"),
-        effects=LazyRef("eblob.replay:BlobEffects"),
+        effects=LazyRef("eblob.replay:BlobEffectReader"),
         parse_state=LazyRef("eblob.replay:parse_blob_index"),
         force="same as server: the library has no such option",
     ),

@@ -35,7 +35,7 @@ from binlogtool.format_api.schema_fields import (
     RenamedField,
     UInt8s,
     are_bytes_equal,
-    field_offset,
+    get_fixed_field_offset,
     kernel,
     load_int64,
     write_hex_digits,
@@ -49,9 +49,9 @@ from binlogtool.formats.eblob.classify_overwrites_and_removals import (
     EblobRecord,
     EblobRecordKind,
     PreviousRecord,
-    classify_record,
+    classify_record_and_group,
     find_preceding_records,
-    iter_records,
+    iter_classified_records,
     remember_last_records,
 )
 from binlogtool.formats.eblob.decode import DIALECT_B, EblobFileContext
@@ -75,8 +75,11 @@ DERIVED_COLUMNS = ("kind", "number", "target", "group", "points")
 They are the kind, the number in the file, and `target`, `group` and `record_start` of `EblobRecord`.
 """
 
-KEY_AT, KEY_SIZE = field_offset(RECORD, "key"), 64
-RECORD_START_AT, POSITION_AT = field_offset(FOOTER, "record_start"), field_offset(CONTROL, "position")
+KEY_AT, KEY_SIZE = get_fixed_field_offset(RECORD, "key"), 64
+RECORD_START_AT, POSITION_AT = (
+    get_fixed_field_offset(FOOTER, "record_start"),
+    get_fixed_field_offset(CONTROL, "position"),
+)
 REMOVE_FLAG = int(ControlFlag.REMOVE)
 MAX_OFFSET = 1 << 62
 """Maximum offset that is supported, beyond any file; batches with larger offsets are left to the general writer."""
@@ -84,9 +87,16 @@ MAX_OFFSET = 1 << 62
 # -- kinds of records --------------------------------------------------------------------------------------------------
 
 
-@kernel(are_bytes_equal, classify_record, load_int64)
-def classify_batch(
-    buf: UInt8s, count: int, number: int, lows: Int64s, ends: Int64s, metas: Int64s, sizes: Int64s, out: MutableInt64s
+@kernel(are_bytes_equal, classify_record_and_group, load_int64)
+def write_record_columns(
+    buf: UInt8s,
+    count: int,
+    first_number: int,
+    lows: Int64s,
+    ends: Int64s,
+    metas: Int64s,
+    sizes: Int64s,
+    out: MutableInt64s,
 ) -> int:
     """Write the derived columns of all records of a batch except the first one.
 
@@ -96,7 +106,7 @@ def classify_batch(
     for i in range(1, count):
         record_at = lows[i]
         out[i] = RECORD_KIND
-        out[i + count] = number + i
+        out[i + count] = first_number + i
         for column in range(2, 5):
             out[i + column * count] = -1
         if metas[i] != TARGET_SIZE:
@@ -105,7 +115,7 @@ def classify_batch(
         if target < 0 or target >= MAX_OFFSET:
             return i
         previous = i - 1
-        last_number = number + previous if ends[previous] == record_at else -1
+        last_number = first_number + previous if ends[previous] == record_at else -1
         data = record_at + RECORD_HEADER_SIZE + TARGET_SIZE
         size = sizes[i]
         is_removal = size == REMOVE_SIZE and load_int64(buf, data) == REMOVE_FLAG
@@ -122,12 +132,12 @@ def classify_batch(
             and last_number >= 0
             and are_bytes_equal(buf, lows[previous] + KEY_AT, buf, record_at + KEY_AT, KEY_SIZE) != 0
         )
-        kind, group = classify_record(
+        kind, group = classify_record_and_group(
             size,
             is_removal,
             record_start,
             target,
-            number + i,
+            first_number + i,
             PreviousRecord(
                 last_number,
                 out[previous],
@@ -159,7 +169,7 @@ def write_hex_text(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_po
 
 @kernel(write_hex_text)
 def write_key_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, record_at: int
+    buf: UInt8s, text_table: UInt8s, scratch: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, record_at: int
 ) -> int:
     """Write the key of the record at `record_at`."""
     if out_limit - out_pos < 2 * KEY_SIZE + 2:
@@ -172,7 +182,7 @@ def write_key_member(
 
 @kernel(write_json_null, write_json_unsigned)
 def write_group_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, group: int
+    buf: UInt8s, text_table: UInt8s, scratch: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, group: int
 ) -> int:
     """Write the number of the first record of the group; null for -1."""
     return (
@@ -193,7 +203,7 @@ FLAG_COUNT = len(FLAGS)
 
 @kernel(write_text_of_table, load_int64)
 def write_json_control_flags(
-    buf: UInt8s, pos: int, limit: int, texts: UInt8s, out: MutableUInt8s, out_pos: int, out_limit: int
+    buf: UInt8s, pos: int, limit: int, text_table: UInt8s, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> int:
     """Write the names of flags; unknown flags are left to the general writer."""
     flags = load_int64(buf, pos)
@@ -205,7 +215,7 @@ def write_json_control_flags(
     out_pos += 1
     for i in range(FLAG_COUNT):
         if flags >> i & 1 != 0:
-            out_pos = write_text_of_table(texts, i, out, out_pos, out_limit)
+            out_pos = write_text_of_table(text_table, i, out, out_pos, out_limit)
     if flags != 0:
         out_pos -= 1
     out[out_pos] = 93
@@ -214,19 +224,28 @@ def write_json_control_flags(
 
 @kernel(write_hex_text, write_json_signed, write_text_of_table, write_json_unsigned, load_int64)
 def write_footer_members(
-    buf: UInt8s, pos: int, limit: int, texts: UInt8s, target: int, out: MutableUInt8s, out_pos: int, out_limit: int
+    buf: UInt8s,
+    pos: int,
+    limit: int,
+    text_table: UInt8s,
+    target_offset: int,
+    out: MutableUInt8s,
+    out_pos: int,
+    out_limit: int,
 ) -> int:
     """Write the members of a footer: its offset relative to its record, the hash, and the start of its record."""
     if out_limit - out_pos < 256:
         return -1
     start = load_int64(buf, pos + RECORD_START_AT)
     out_pos = write_json_signed(
-        target - start, out, write_text_of_table(texts, RELATIVE_TEXT, out, out_pos, out_limit), out_limit
+        target_offset - start, out, write_text_of_table(text_table, RELATIVE_TEXT, out, out_pos, out_limit), out_limit
     )
     out_pos = write_hex_text(
-        buf, pos, pos + HASH_SIZE, out, write_text_of_table(texts, HASH_TEXT, out, out_pos, out_limit), out_limit
+        buf, pos, pos + HASH_SIZE, out, write_text_of_table(text_table, HASH_TEXT, out, out_pos, out_limit), out_limit
     )
-    return write_json_unsigned(start, out, write_text_of_table(texts, START_TEXT, out, out_pos, out_limit), out_limit)
+    return write_json_unsigned(
+        start, out, write_text_of_table(text_table, START_TEXT, out, out_pos, out_limit), out_limit
+    )
 
 
 _TEXT_POOL = LazyRef("eblob.json_line_kernels:text_pool")
@@ -267,7 +286,7 @@ def _make_json_bodies() -> JsonBodies:
     return JsonBodies(tuple(_iter_body_schemas()), code="kind", start="offset", end="end")
 
 
-class DerivedColumns:
+class RecordColumnDeriver:
     """Computes the derived columns of batches."""
 
     def __init__(self, context: EblobFileContext) -> None:
@@ -280,7 +299,9 @@ class DerivedColumns:
         remember_last_records(batch, tails, byte_order)
         if not count:
             return None
-        first = next(iter_records(batch, 0, 1, find_preceding_records(batch, 0, tails, byte_order), byte_order))
+        first = next(
+            iter_classified_records(batch, 0, 1, find_preceding_records(batch, 0, tails, byte_order), byte_order)
+        )
         if max(first.target, first.record_start) >= MAX_OFFSET:
             return None
         if len(self._out) < len(DERIVED_COLUMNS) * count:
@@ -288,7 +309,7 @@ class DerivedColumns:
         out = self._out[: len(DERIVED_COLUMNS) * count]
         out[::count] = _record_numbers(first)
         record_columns = [batch.frames[name] for name in ("offset", "end", "meta_size", "data_size")]
-        if compile_kernel(classify_batch)(batch.window, count, batch.first_record, *record_columns, out) < count:
+        if compile_kernel(write_record_columns)(batch.window, count, batch.first_record, *record_columns, out) < count:
             return None
         return {name: out[k * count : (k + 1) * count] for k, name in enumerate(DERIVED_COLUMNS)}
 
@@ -298,7 +319,7 @@ def _record_numbers(record: EblobRecord) -> array[int]:
     return array("q", [record.kind, record.number, record.target, group, record.record_start])
 
 
-def json_line(context: EblobFileContext) -> JsonLine | None:
+def create_json_line(context: EblobFileContext) -> JsonLine | None:
     """Return the writer of JSON lines for records of the final dialect; None for other dialects."""
     if context.dialect is not DIALECT_B:
         return None
@@ -312,5 +333,5 @@ def json_line(context: EblobFileContext) -> JsonLine | None:
         txn=JsonMember(write_group_member, ("group",)),
         body=JsonMember(None, ("kind", "offset", "end"), bodies=_make_json_bodies()),
         depth=4,
-        derive=DerivedColumns(context),
+        derive=RecordColumnDeriver(context),
     )

@@ -31,8 +31,8 @@ from binlogtool.format_api.replay_rules import (
     ReplaySituation,
     ReplayStop,
     StateChange,
+    combine_into_outcomes,
     encode_canonical,
-    make_outcomes,
 )
 from binlogtool.formats.eblob.classify_overwrites_and_removals import EblobRecordKind
 from binlogtool.formats.eblob.decode import RAW_DATA_TYPE, EblobFileContext
@@ -127,7 +127,7 @@ class DataSortReplayer:
     def plan_reads(self) -> ReadPlan:
         """Return the files that the library opens."""
         skipped = {
-            file.name: reason for file in self.situation.files if (reason := self._reason_to_skip(file)) is not None
+            file.name: reason for file in self.situation.files if (reason := self._get_skip_reason(file)) is not None
         }
         read_files = tuple(file.name for file in self.situation.files if file.name not in skipped)
         all_readable_elsewhere = all(
@@ -143,7 +143,7 @@ class DataSortReplayer:
         findings = [one for file in self.situation.files if file.name == name for one in file.findings]
         return any(one.facts.get("diagnosis") == BIG_ENDIAN_DIAGNOSIS for one in findings)
 
-    def _reason_to_skip(self, file: ExaminedFile) -> str | None:
+    def _get_skip_reason(self, file: ExaminedFile) -> str | None:
         context = None if file.layout is None else file.layout.context
         for problem in file.findings:
             error = _OPEN_ERRORS.get(problem.facts.get("diagnosis", ""))
@@ -162,7 +162,7 @@ class DataSortReplayer:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def feed(self, name: str, first: int, records: DecodedRecords) -> Iterable[RecordOutcome]:
+    def decide_records(self, name: str, first: int, records: DecodedRecords) -> Iterable[RecordOutcome]:
         """Rule on one run of records."""
         state = self.read_state
         if state is None or state.file.name != name:
@@ -175,7 +175,7 @@ class DataSortReplayer:
         gap = SKIPPED, NOT_REACHED if state.failure else "behind-gap"
         return [
             *self._decide_run(records, first, delivered),
-            *make_outcomes([gap] * (len(records) - delivered), first + delivered),
+            *combine_into_outcomes([gap] * (len(records) - delivered), first + delivered),
         ]
 
     def _decide_run(self, records: DecodedRecords, first: int, delivered: int) -> Iterable[RecordOutcome]:
@@ -186,7 +186,7 @@ class DataSortReplayer:
             and records.envelope.type.count(EblobRecordKind.RECORD.name) == 0
         ):
             return (RecordOutcome(first, first + delivered, APPLIED, "applied"),) if delivered else ()
-        return make_outcomes((self._decide_record(records, i, done_offset) for i in range(delivered)), first)
+        return combine_into_outcomes((self._decide_record(records, i, done_offset) for i in range(delivered)), first)
 
     def _decide_record(self, records: DecodedRecords, index: int, done_offset: int) -> tuple[str, str]:
         if records.offset[index] < done_offset:
@@ -219,7 +219,7 @@ class DataSortReplayer:
         read = None if open_sibling is None else open_sibling(name)
         if read is None:
             return EblobReadState(file, damage_at, damage_at)
-        walk_end = walk_headers(read, damage_at)
+        walk_end = find_header_walk_end(read, damage_at)
         state = EblobReadState(file, damage_at, walk_end)
         if walk_end is None:
             state.failure = "the sizes of this record lead back to it, so the library's open loops forever"
@@ -250,7 +250,7 @@ class DataSortReplayer:
         """Open files without records too, and return the outcome."""
         self._close_file()
         for file in self.situation.files:
-            if file.name not in self.opened_files and not file.records and self._reason_to_skip(file) is None:
+            if file.name not in self.opened_files and not file.records and self._get_skip_reason(file) is None:
                 self.read_state = self._open_file(file.name)
                 self._close_file()
         position = {"lsn": dict(self.positions)}
@@ -259,14 +259,14 @@ class DataSortReplayer:
         )
 
 
-def walk_headers(read: RangeReader, start: int) -> int | None:
+def find_header_walk_end(read_range: RangeReader, start: int) -> int | None:
     """Return where the library's walk over record headers from `start` ends; None = never.
 
     See docs/spec/eblob.md#library-behaviour: only headers are read.
     """
     offset, visited = start, {start}
     while True:
-        head = read(offset, RECORD_HEADER_SIZE) if 0 <= offset < _INT64_LIMIT else b""
+        head = read_range(offset, RECORD_HEADER_SIZE) if 0 <= offset < _INT64_LIMIT else b""
         if len(head) < RECORD_HEADER_SIZE:
             return offset
         record_type, meta_size, data_size, flags = _RECORD_HEAD.unpack_from(head)
@@ -349,7 +349,7 @@ def parse_blob_index(name: str, data: bytes) -> Mapping[str, Any] | None:
     return {"base": base}
 
 
-class BlobEffects(EffectReader):
+class BlobEffectReader(EffectReader):
     """Reads changes as bytes of the data file, by the offset at which they were written."""
 
     def read_changes(self, records: DecodedRecords, index: int) -> Iterable[StateChange]:

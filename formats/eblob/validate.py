@@ -12,11 +12,11 @@ from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import FileTail, ValidationResult
 from binlogtool.format_api.layout import Batch, Kernel, LogFileLayout, to_int_list
 from binlogtool.formats.eblob.classify_overwrites_and_removals import (
+    ConsistentGroupReader,
     EblobRecord,
     OverwriteGroupValidator,
-    UsualGroupReader,
     find_preceding_records,
-    iter_records,
+    iter_classified_records,
     remember_last_records,
 )
 from binlogtool.formats.eblob.decode import type_names
@@ -105,14 +105,16 @@ class EblobValidator(msgspec.Struct):
     def _validate_groups(self, batch: Batch) -> list[Finding]:
         """Validate usual groups as a whole, and other records one by one; in longer runs if usual groups are rare."""
         columns = [to_int_list(batch.frames[name], 0, batch.frames.count) for name in _COLUMNS]
-        usual_groups = UsualGroupReader(self.group_validator, batch.window, batch.base, batch.first_record, columns)
+        usual_groups = ConsistentGroupReader(
+            self.group_validator, batch.window, batch.base, batch.first_record, columns
+        )
         findings: list[Finding] = []
         index, run_length = 0, 1
         while index < batch.frames.count:
             start = index
             if self.dialect.byte_order == "little" and usual_groups.can_begin_group(index):
                 self.group_validator.end_unfinished_group()
-                index = usual_groups.read_usual_groups(index, self.kind_counts)
+                index = usual_groups.read_consistent_groups(index, self.kind_counts)
             run_length = 1 if index > start else min(2 * run_length, _MAX_GENERAL_RUN)
             index = self._validate_records(
                 batch, index, min(index + run_length, batch.frames.count), columns[2], findings
@@ -130,7 +132,7 @@ class EblobValidator(msgspec.Struct):
         byte_order, base = self.dialect.byte_order, batch.base
         previous = find_preceding_records(batch, start, self.context.last_records, byte_order)
         for record, meta_size in zip(
-            iter_records(batch, start, stop, previous, byte_order), meta_sizes[start:stop], strict=True
+            iter_classified_records(batch, start, stop, previous, byte_order), meta_sizes[start:stop], strict=True
         ):
             self.kind_counts[record.kind.name] += 1
             if meta_size != TARGET_SIZE or not record.data_size:
@@ -150,12 +152,12 @@ class EblobValidator(msgspec.Struct):
 
     def skip_damage(self, start: int, end: int) -> None:
         """Record that records of any group may be lost in `[start, end)`."""
-        self.group_validator.add_damage()
+        self.group_validator.drop_group_at_damage()
         self.damage_boundaries.add_damage(start, end, self.context.unreadable_header)
 
     def finish(self, tail: FileTail) -> ValidationResult:
         """Return the result at the end of the file."""
-        findings = [*self.group_validator.finish(), *self.damage_boundaries.list_findings()]
+        findings = [*self.group_validator.report_unfinished_overwrites(), *self.damage_boundaries.list_findings()]
         if self.dialect.is_grouped:
             findings += self.anomalies.make_findings(self.next_number, self.group_validator.is_data_sort)
         if self.next_number:
@@ -213,6 +215,6 @@ def _check_reserved_bytes(batch: Batch) -> list[Finding]:
     ]  # fmt: skip
 
 
-def make_eblob_validator(layout: LogFileLayout, compile: Callable[[Kernel], Kernel], limits: Limits) -> EblobValidator:
+def create_validator(layout: LogFileLayout, compile: Callable[[Kernel], Kernel], limits: Limits) -> EblobValidator:
     """Create the validator of one file; its memory is bounded by `groups.MAX_KEYS` and `damage.MAX_KEPT_BYTES`."""
     return EblobValidator(layout.context, layout.frames_at)

@@ -37,7 +37,7 @@ class RecoveredPages:
         if not log.is_readable or log.is_encrypted:
             raise UnknownPageError("the redo log (ib_logfile0) cannot be read")
 
-    def read(self, page_ids: Collection[PageId]) -> dict[PageId, bytes]:
+    def read_recovered_pages(self, page_ids: Collection[PageId]) -> dict[PageId, bytes]:
         """Return pages.
 
         Raises:

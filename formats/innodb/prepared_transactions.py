@@ -68,7 +68,7 @@ def read_prepared_transactions(open_sibling: OpenSibling, redo_size: int) -> Pre
         undo_ids += [(space_id, number) for number in iter_undo_slots(header.undo_slots)]
     if len(undo_ids) > _MAX_UNDO_SEGMENTS:
         raise UnknownPageError(f"there are more than {_MAX_UNDO_SEGMENTS:,} undo logs")
-    found = [_read_prepared(page) for page in _read_typed(pages, undo_ids, TYPE_UNDO_LOG)]
+    found = [_read_prepared_xid_number(page) for page in _read_pages_of_type(pages, undo_ids, TYPE_UNDO_LOG)]
     own = {number for number in found if number}
     return PreparedTransactions(tuple(sorted(own)), sum(number == 0 for number in found))
 
@@ -95,12 +95,12 @@ def _open_pages(open_sibling: OpenSibling, redo_size: int, max_bytes: int = MAX_
 
 def _read_segments(pages: RecoveredPages) -> list[tuple[int, Any]]:
     """Return the rollback segments: tablespace and header page of each."""
-    transactions = _read_typed(pages, [(0, TRX_SYS_PAGE)], TYPE_TRX_SYS)[0]
+    transactions = _read_pages_of_type(pages, [(0, TRX_SYS_PAGE)], TYPE_TRX_SYS)[0]
     slots = [(slot.space_id, slot.page_number) for slot in TRANSACTION_SYSTEM.parse(transactions).slots]
     segment_ids = [slot for slot in slots if slot[1] != NO_PAGE]
     headers: list[bytes] = []
     for first in range(0, len(segment_ids), MAX_FILTERED_PAGES):
-        headers += _read_typed(pages, segment_ids[first : first + MAX_FILTERED_PAGES], TYPE_SYS)
+        headers += _read_pages_of_type(pages, segment_ids[first : first + MAX_FILTERED_PAGES], TYPE_SYS)
     return [
         (one[0], make_rollback_segment(len(page)).parse(page)) for one, page in zip(segment_ids, headers, strict=True)
     ]
@@ -110,23 +110,23 @@ def _read_bytes(read: RangeReader) -> RangeReader:
     return lambda offset, size: bytes(read(offset, size))
 
 
-def _read_typed(pages: RecoveredPages, page_ids: list[PageId], page_type: int) -> list[bytes]:
+def _read_pages_of_type(pages: RecoveredPages, page_ids: list[PageId], page_type: int) -> list[bytes]:
     """Return pages of a type, in their order."""
-    read = pages.read(page_ids) if page_ids else {}
+    read = pages.read_recovered_pages(page_ids) if page_ids else {}
     for space_id, number in page_ids:
         if PAGE_HEADER.parse(read[space_id, number]).type != page_type:
             raise UnknownPageError(f"page {number} of the tablespace {space_id} has another type")
     return [read[one] for one in page_ids]
 
 
-def _read_prepared(page: bytes) -> int | None:
+def _read_prepared_xid_number(undo_page: bytes) -> int | None:
     """Return the number of the server's own prepared transaction, 0 for another one, None if it is not prepared."""
-    segment = UNDO_SEGMENT.parse(page)
-    if segment.state not in _STATES or segment.last_log + UNDO_LOG_HEADER.sizeof() > len(page):
+    segment = UNDO_SEGMENT.parse(undo_page)
+    if segment.state not in _STATES or segment.last_log + UNDO_LOG_HEADER.sizeof() > len(undo_page):
         raise UnknownPageError("an undo log is damaged")
     if segment.state != _PREPARED:
         return None
-    header = UNDO_LOG_HEADER.parse(page[segment.last_log :])
+    header = UNDO_LOG_HEADER.parse(undo_page[segment.last_log :])
     own_xid = OWN_XID.parse(header.xid)
     is_own = (header.gtrid_length, header.bqual_length, own_xid.prefix) == (OWN_XID.sizeof(), 0, _OWN_PREFIX)
     return int(own_xid.number) if is_own else 0

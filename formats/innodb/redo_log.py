@@ -19,7 +19,7 @@ import msgspec
 from construct import Bytes, Enum, Int32ub, Int64ub, Struct, Tell, this
 
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.layout import CRC32C, locate_flip
+from binlogtool.format_api.layout import CRC32C, locate_bit_flip
 from binlogtool.format_api.schema_fields import ChecksumResult, CrcCheck
 from binlogtool.formats.innodb.redo_records import (
     BINLOG_SPACES,
@@ -39,7 +39,7 @@ from binlogtool.formats.innodb.redo_records import (
     RedoRecordType,
     decode_redo_records,
     encode_varint,
-    find_records_end,
+    find_end_byte_after_records,
 )
 
 # --- Head of a redo log ---
@@ -118,24 +118,24 @@ class RedoHead(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
 
 
-def read_redo_head(data: bytes, size: int) -> RedoHead:
-    """Read header and checkpoints from the first `START_OFFSET` bytes of a file of `size` bytes."""
-    if len(data) < HEADER_SIZE:
-        return RedoHead(None, (), None, (_report_too_small(size),))
-    fields = HEADER.parse(data[:HEADER_SIZE])
+def parse_header_and_checkpoints(first_bytes: bytes, file_size: int) -> RedoHead:
+    """Read header and checkpoints from the first `START_OFFSET` bytes of a file of `file_size` bytes."""
+    if len(first_bytes) < HEADER_SIZE:
+        return RedoHead(None, (), None, (_report_too_small(file_size),))
+    fields = HEADER.parse(first_bytes[:HEADER_SIZE])
     number = int(fields.format)
     creator = fields.creator.rstrip(b"\0").decode("utf-8", "backslashreplace")
     encrypted = number == RedoLogFormat.FORMAT_ENC_11 or any(fields.encryption[:4])
     header = RedoHeader(number, fields.first_lsn, creator, encrypted, bool(fields.checksum.ok))
-    rejection = _check_format(header, fields)
+    rejection = _find_header_rejection(header, fields)
     if rejection is not None:
         return RedoHead(header, (), None, (rejection,))
-    if len(data) < START_OFFSET or size < START_OFFSET + CHECKPOINT_RECORD_SIZE:
-        return RedoHead(header, (), None, (_report_too_small(size),))
+    if len(first_bytes) < START_OFFSET or file_size < START_OFFSET + CHECKPOINT_RECORD_SIZE:
+        return RedoHead(header, (), None, (_report_too_small(file_size),))
     findings = [_report_encrypted(header)] if header.encrypted else []
-    if size % _BLOCK:
-        findings.append(_report_odd_size(size))
-    blocks = [CHECKPOINT.parse(data[at : at + CHECKPOINT_SIZE]) for at in CHECKPOINT_OFFSETS]
+    if file_size % _BLOCK:
+        findings.append(_report_odd_size(file_size))
+    blocks = [CHECKPOINT.parse(first_bytes[at : at + CHECKPOINT_SIZE]) for at in CHECKPOINT_OFFSETS]
     checkpoints = tuple(
         _make_checkpoint(block, at, header) for block, at in zip(blocks, CHECKPOINT_OFFSETS, strict=True)
     )
@@ -155,7 +155,7 @@ def _checkpoint_order(checkpoint: RedoCheckpoint) -> tuple[int, int]:
     return checkpoint.checkpoint_lsn, checkpoint.offset
 
 
-def _check_format(header: RedoHeader, fields: Any) -> Finding | None:
+def _find_header_rejection(header: RedoHeader, fields: Any) -> Finding | None:
     """Return the finding about a header after which nothing can be read; None if the header is usable."""
     number = header.format
     if number == RedoLogFormat.FORMAT_3_23:
@@ -258,7 +258,7 @@ def _report_wrong_crc(
     length = checksum.end - checksum.start
     facts: dict[str, Any] = {"diagnosis": diagnosis, "stored": checksum.stored, "computed": checksum.computed}
     text = f"{label} has a wrong checksum: {checksum.stored:08x} is stored, {checksum.computed:08x} computed"
-    flip = locate_flip(CRC32C, checksum.stored, checksum.computed, length)
+    flip = locate_bit_flip(CRC32C, checksum.stored, checksum.computed, length)
     if flip is not None:
         flipped_at = flip.byte if flip.where == "data" else length + 3 - flip.byte
         field = (
@@ -374,22 +374,24 @@ class MtrWalk:
     def __iter__(self) -> Iterator[Mtr]:
         lsn = self._lsn
         count = 0
-        while isinstance(result := self._read_mtr(lsn), Mtr):
+        while isinstance(result := self._read_mtr_or_end_reason(lsn), Mtr):
             count += 1
             yield result
             lsn = result.end_lsn
         reason, rejected_end = result
         next_valid = (
-            rejected_end if reason is RedoEndReason.CHECKSUM and isinstance(self._read_mtr(rejected_end), Mtr) else None
+            rejected_end
+            if reason is RedoEndReason.CHECKSUM and isinstance(self._read_mtr_or_end_reason(rejected_end), Mtr)
+            else None
         )
         self.end = RedoLogEnd(
             lsn, reason, count, next_valid, reason is not RedoEndReason.EMPTY and self._reaches_file_end(lsn)
         )
 
-    def _read_mtr(self, lsn: int) -> Mtr | tuple[RedoEndReason, int]:
+    def _read_mtr_or_end_reason(self, lsn: int) -> Mtr | tuple[RedoEndReason, int]:
         """Return the mini-transaction at `lsn`; else (the reason why there is none, the LSN where it would end)."""
         window_at = lsn - self._base
-        end = find_records_end(self._window, window_at, len(self._window))
+        end = find_end_byte_after_records(self._window, window_at, len(self._window))
         if end < 0 or end + 1 + self._nonce + CRC_SIZE > len(self._window):
             bytes_left = self._base + len(self._window) - lsn
             window_size = min(_WINDOW_BYTES, self._limit - lsn)
@@ -397,9 +399,9 @@ class MtrWalk:
                 self._window = self._ring.read_at_lsn(lsn, window_size)
                 self._base = lsn
             window_at = lsn - self._base
-            end = find_records_end(self._window, window_at, len(self._window))
+            end = find_end_byte_after_records(self._window, window_at, len(self._window))
         if end < 0 or end + 1 + self._nonce + CRC_SIZE > len(self._window):
-            return self._reason_without_end(window_at, end), lsn
+            return self._find_reason_without_end_byte(window_at, end), lsn
         window, stored_at = self._window, end + 1 + self._nonce
         end_lsn = self._base + stored_at + CRC_SIZE
         if window[end] != self._ring.sequence_bit(self._base + end):
@@ -410,7 +412,7 @@ class MtrWalk:
             return RedoEndReason.CHECKSUM, end_lsn
         return Mtr(lsn, end_lsn, body)
 
-    def _reason_without_end(self, window_at: int, end: int) -> RedoEndReason:
+    def _find_reason_without_end_byte(self, window_at: int, end: int) -> RedoEndReason:
         """Return why no end byte was found from `window_at` on, in a window of the maximum size."""
         bytes_left = len(self._window) - window_at
         if bytes_left and self._window[window_at] <= 1:
@@ -426,7 +428,7 @@ class MtrWalk:
         if bytes_left > MAX_MTR_BYTES:
             return False
         data = self._ring.read_at_lsn(lsn, bytes_left)
-        end = find_records_end(data, 0, len(data))
+        end = find_end_byte_after_records(data, 0, len(data))
         return end == -1 or end + 1 + self._nonce + CRC_SIZE > bytes_left
 
 
@@ -448,7 +450,7 @@ class RedoLog:
     """
 
     def __init__(self, read: Read, size: int) -> None:
-        head = read_redo_head(read(0, START_OFFSET), size)
+        head = parse_header_and_checkpoints(read(0, START_OFFSET), size)
         self.size = size
         self.header: RedoHeader | None = head.header
         self.checkpoints: tuple[RedoCheckpoint, ...] = head.checkpoints

@@ -155,7 +155,7 @@ def find_record_end(data: bytes, pos: int, limit: int) -> int:
     return -1 if size > limit - pos else pos + size
 
 
-def find_records_end(data: bytes, pos: int, limit: int) -> int:
+def find_end_byte_after_records(data: bytes, pos: int, limit: int) -> int:
     """Return the position of the end byte after the records at `pos`.
 
     -1 = it is not before `limit`; -2 = a bad length, no record, or at least MTR_SIZE_MAX bytes of records.
@@ -215,7 +215,7 @@ def decode_redo_records(body: bytes, lsn: int) -> Iterator[RedoRecord]:
     """Decode the records of one mini-transaction.
 
     A record with wrong content has a `problem`; the next record is found by its length. Ends early only at a length
-    that cannot be decoded (never after `find_records_end` accepted the bytes).
+    that cannot be decoded (never after `find_end_byte_after_records` accepted the bytes).
 
     Args:
         body: all bytes of the mini-transaction before the end byte.
@@ -250,7 +250,7 @@ class _PageRecordDecoder:
         try:
             if not is_same_page:
                 self.seen_page_record, self.offset, self.space_id, self.page_no = True, _NO_OFFSET, None, None
-                self.space_id, self.page_no, content_at = _read_page_id(body, content_at, end)
+                self.space_id, self.page_no, content_at = _read_space_and_page_number(body, content_at, end)
                 self.offset = 0
             head = _RedoRecordHead(record_type, lsn, end - record_at, self.space_id, self.page_no, is_same_page)
             return self._decode_page_record(head, body, content_at, end)
@@ -314,7 +314,7 @@ def _decode_file_record(body: bytes, first_byte: int, pos: int, end: int, lsn: i
     if record_type is RedoRecordType.FILE_CHECKPOINT and not any(body[pos:end]):
         return record  # padding
     try:
-        space_id, page_no, pos = _read_page_id(body, pos, end)
+        space_id, page_no, pos = _read_space_and_page_number(body, pos, end)
         record = record._replace(space_id=space_id, page_no=page_no, data=body[pos:end])
         _require(page_no == 0, f"{record_type.name} names a page")
         if record_type is RedoRecordType.FILE_CHECKPOINT:
@@ -330,7 +330,7 @@ def _decode_file_record(body: bytes, first_byte: int, pos: int, end: int, lsn: i
     return record
 
 
-def _read_page_id(body: bytes, pos: int, end: int) -> tuple[int, int, int]:
+def _read_space_and_page_number(body: bytes, pos: int, end: int) -> tuple[int, int, int]:
     space_id, pos = _read_number(body, pos, end, 5)
     page_no, pos = _read_number(body, pos, end, 5)
     return space_id, page_no, pos

@@ -86,13 +86,13 @@ class Tablespace(NamedTuple):
     def read_valid_page(self, number: int, space_id: int) -> bytes | None:
         """Return a page of any type if it is whole and not encrypted."""
         page = bytes(self.read(number * self.page_size, self.page_size))
-        if len(page) < self.page_size or not self._is_valid(page):
+        if len(page) < self.page_size or not self._is_checksum_right(page):
             return None
         header = PAGE_HEADER.parse(page)
         is_encrypted = self.is_full_crc32 and header.key_version != 0
         return None if is_encrypted or (header.page_number, header.space_id) != (number, space_id) else page
 
-    def _is_valid(self, page: bytes) -> bool:
+    def _is_checksum_right(self, page: bytes) -> bool:
         """Return whether the checksum of a page is right: full_crc32, or crc32 with its two parts."""
         if self.is_full_crc32:
             return bool(CRC32C(page[:-4]) == Int32ub.parse(page[-4:]))

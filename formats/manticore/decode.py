@@ -48,7 +48,7 @@ from binlogtool.limits import MIB, Limits
 # --- Proof of an ADD_CACHE that has no checksum ---
 
 
-def is_proven_cache(frame: bytes, context: Any) -> bool:
+def is_cache_proven_by_fields(frame: bytes, context: Any) -> bool:
     """Return whether an ADD_CACHE without a checksum (0) is proven by its fields: all are as a writer makes them."""
     try:
         parsed = schema.FRAME.parse(frame)
@@ -103,14 +103,14 @@ class MetaContext(msgspec.Struct):
     leftover: bool = False
 
     @property
-    def digits(self) -> int:
+    def file_number_digits(self) -> int:
         """Number of digits in file names."""
         has_setting = self.version is not None and self.version >= schema.NEW_FRAME_VERSION and self.setting is not None
         return min(max(self.setting or 1, 1), 18) if has_setting else 3 if self.version is not None else 4
 
     def log_name(self, number: int) -> str:
         """Return the name of the log file with this number."""
-        return f"binlog.{number:0{self.digits}d}"
+        return f"binlog.{number:0{self.file_number_digits}d}"
 
 
 class ManticoreLogContext(msgspec.Struct):
@@ -170,7 +170,7 @@ def create_frame_level(version: int, id_size: int = schema.ID64_SIZE) -> FrameLe
         sync=schema.TXN_START_PATTERN if is_new else schema.TXN_PATTERN,
         min_size=10,
         max_size=_MAX_FRAME_SIZE,
-        prove=is_proven_cache if is_new else None,
+        prove=is_cache_proven_by_fields if is_new else None,
         checksum=CRC32,
         stored="check.crc32" if is_new else "crc32",
         covered=("covered_start", "covered_end"),
@@ -241,7 +241,7 @@ def infer_id_size(data: bytes, version: int, default: int = schema.ID64_SIZE) ->
     return default
 
 
-def _choose_version(data: bytes, version: int) -> int:
+def _correct_flipped_version(data: bytes, version: int) -> int:
     """Return the version as which a file is read: one flipped bit in the head turns 5 into 4, and versions 2 to 4 write
     numbers in a different byte order from version 5.
     """
@@ -260,15 +260,19 @@ def _read_meta(head: FileHead) -> bytes:
         return b""
 
 
-def _get_meta_id_size(meta: bytes) -> int:
+def _get_stated_document_id_size(meta_bytes: bytes) -> int:
     """Return the size of document ids that a meta file states."""
-    is_old = len(meta) > 8 and meta[:4] == b"SPLI" and int.from_bytes(meta[4:8], "little") < schema.NEW_FRAME_VERSION
-    return schema.ID32_SIZE if is_old and meta[8] != 1 else schema.ID64_SIZE
+    is_old = (
+        len(meta_bytes) > 8
+        and meta_bytes[:4] == b"SPLI"
+        and int.from_bytes(meta_bytes[4:8], "little") < schema.NEW_FRAME_VERSION
+    )
+    return schema.ID32_SIZE if is_old and meta_bytes[8] != 1 else schema.ID64_SIZE
 
 
-def _list_meta_numbers(meta: bytes) -> tuple[int, ...] | None:
+def _list_meta_file_numbers(meta_bytes: bytes) -> tuple[int, ...] | None:
     """Return the numbers of the files that a meta file lists; None if the list is not whole."""
-    context, _ = parse_meta(meta[:MAX_META_SIZE], len(meta) <= MAX_META_SIZE)
+    context, _ = parse_meta(meta_bytes[:MAX_META_SIZE], len(meta_bytes) <= MAX_META_SIZE)
     return context.numbers if context.whole else None
 
 
@@ -284,7 +288,7 @@ def read_layout(head: FileHead, limits: Limits) -> LogFileLayout:
         if name == "binlog.meta.new":
             context.leftover = True
             text = "left behind by an interrupted rewrite; the server ignores it"
-            findings = [one.with_severity(Severity.NOTE) for one in findings]
+            findings = [one.copy_with_severity(Severity.NOTE) for one in findings]
             findings.insert(
                 0, make_finding("extra-member", 0, len(data), text, severity=Severity.NOTE, diagnosis="meta left-over")
             )
@@ -295,8 +299,8 @@ def read_layout(head: FileHead, limits: Limits) -> LogFileLayout:
     return _read_log_layout(head, name, limits)
 
 
-def parse_meta(data: bytes, whole: bool) -> tuple[MetaContext, list[Finding]]:
-    """Parse a meta file; return its context and findings. whole: `data` is the whole file."""
+def parse_meta(data: bytes, is_whole_file: bool) -> tuple[MetaContext, list[Finding]]:
+    """Parse a meta file; return its context and findings. is_whole_file: `data` is the whole file."""
     context = MetaContext()
     if data[:4] != b"SPLI":
         torn = b"SPLI".startswith(data[:4])
@@ -304,7 +308,7 @@ def parse_meta(data: bytes, whole: bool) -> tuple[MetaContext, list[Finding]]:
         id_, diagnosis = ("bad-header", "meta torn") if torn else ("bad-magic", "meta magic bad")
         return context, [make_finding(id_, 0, min(len(data), 4), text, diagnosis=diagnosis, server="refuse")]
     if len(data) < 10:
-        if whole and len(data) > 4 and data[4] < schema.NEW_FRAME_VERSION and not any(data[5:8]):
+        if is_whole_file and len(data) > 4 and data[4] < schema.NEW_FRAME_VERSION and not any(data[5:8]):
             context.version, context.setting, context.count = data[4], data[8] if len(data) > 8 else 0, 0
             context.whole = True  # up to version 14 the server reads missing bytes as 0: an empty list
         return context, [_report_torn_meta(len(data), "the meta file ends inside its head")]
@@ -312,7 +316,7 @@ def parse_meta(data: bytes, whole: bool) -> tuple[MetaContext, list[Finding]]:
     context.count, position = _read_number(data, 9)
     findings = list(_check_meta_head(context))
     if context.count is None:
-        if whole and context.version < schema.NEW_FRAME_VERSION and not any(byte & 0x7F for byte in data[9:]):
+        if is_whole_file and context.version < schema.NEW_FRAME_VERSION and not any(byte & 0x7F for byte in data[9:]):
             context.count, context.whole = 0, True  # as above: the missing rest of the number is 0
         return context, [*findings, _report_torn_meta(len(data), "the number of files is cut off")]
     numbers: list[int] = []
@@ -323,8 +327,8 @@ def parse_meta(data: bytes, whole: bool) -> tuple[MetaContext, list[Finding]]:
         numbers.append(number)
         position = after
     context.numbers, context.whole = tuple(numbers), len(numbers) == context.count
-    context.cut = not context.whole and not whole
-    return context, [*findings, *_check_meta_list(context, data, position, whole)]
+    context.cut = not context.whole and not is_whole_file
+    return context, [*findings, *_check_meta_list(context, data, position, is_whole_file)]
 
 
 def _read_number(data: bytes, position: int) -> tuple[int | None, int]:
@@ -357,9 +361,9 @@ def _check_meta_head(context: MetaContext) -> Iterator[Finding]:
         yield make_finding("bad-header", 8, 1, text, severity=Severity.WARNING, diagnosis="meta id64")
 
 
-def _check_meta_list(context: MetaContext, data: bytes, list_end: int, whole: bool) -> Iterator[Finding]:
+def _check_meta_list(context: MetaContext, data: bytes, list_end: int, is_whole_file: bool) -> Iterator[Finding]:
     listed = len(context.numbers)
-    if not context.whole and not whole:
+    if not context.whole and not is_whole_file:
         text = f"{context.count:,} files listed; only the {listed:,} in the first {len(data):,} bytes were read"
         yield make_finding("count-out-of-bounds", 9, len(data) - 9, text, diagnosis="meta too long", listed=listed)
     elif not context.whole:
@@ -367,7 +371,7 @@ def _check_meta_list(context: MetaContext, data: bytes, list_end: int, whole: bo
         facts: dict[str, Any] = {"diagnosis": "meta torn in the file list", "listed": listed, "count": context.count}
         impossible = (context.count or 0) > listed + 1
         yield make_finding("count-out-of-bounds" if impossible else "bad-header", 0, len(data), text, **facts)
-    elif list_end < len(data) or not whole:
+    elif list_end < len(data) or not is_whole_file:
         text = f"bytes after the list of {listed:,} files; the server ignores them"
         yield make_finding("unmapped-bytes", list_end, len(data) - list_end, text, diagnosis="trailing bytes")
     repeated = sorted({number for number in context.numbers if context.numbers.count(number) > 1})
@@ -387,13 +391,13 @@ def _read_log_layout(head: FileHead, name: str, limits: Limits) -> LogFileLayout
     is_known = schema.FIRST_VERSION <= version <= schema.LAST_VERSION
     context = ManticoreLogContext(version if is_known else schema.LAST_VERSION, number, limits.max_memory)
     meta = _read_meta(head)
-    context.listed = _list_meta_numbers(meta)
+    context.listed = _list_meta_file_numbers(meta)
     variant = f"v{version}" + (" (Sphinx)" if version <= 5 else "")
     if head.is_whole and len(data) < schema.HEADER_SIZE:
-        return _create_short_layout(data, context, len(matched[1]) if matched else 0)
+        return _create_short_file_layout(data, context, len(matched[1]) if matched else 0)
     findings = list(_check_log_header(data, version, is_known))
-    context.version = _choose_version(data, context.version)
-    context.id_size = infer_id_size(data, context.version, _get_meta_id_size(meta))
+    context.version = _correct_flipped_version(data, context.version)
+    context.id_size = infer_id_size(data, context.version, _get_stated_document_id_size(meta))
     context.ids_proven = (
         context.id_size == schema.ID32_SIZE and infer_id_size(data, context.version) == schema.ID32_SIZE
     )
@@ -410,13 +414,13 @@ def _read_log_layout(head: FileHead, name: str, limits: Limits) -> LogFileLayout
     )  # fmt: skip
 
 
-def _create_short_layout(data: bytes, context: ManticoreLogContext, width: int) -> LogFileLayout:
+def _create_short_file_layout(data: bytes, context: ManticoreLogContext, number_width: int) -> LogFileLayout:
     """Create the layout of a file that ends inside its header.
 
     Args:
-        width: number of digits in its name, which tells old files from new ones without a version.
+        number_width: number of digits in its name, which tells old files from new ones without a version.
     """
-    if width == OLD_NUMBER_WIDTH:
+    if number_width == OLD_NUMBER_WIDTH:
         context.version = schema.NEW_FRAME_VERSION - 1
     if data:
         context.header = "torn"
@@ -474,7 +478,7 @@ def get_frame_family(version: int) -> int:
 # --- Layouts with native code ---
 
 
-def layouts() -> list[LogFileLayout]:
+def list_compiled_layouts() -> list[LogFileLayout]:
     """Return one layout per version, and the layouts of files without records."""
     versions = range(FIRST_VERSION, LAST_VERSION + 1)
     logs = [
@@ -494,11 +498,13 @@ TYPE_NAMES: Mapping[int, str] = MappingProxyType(
 U64 = (1 << 64) - 1
 
 
-def parse_table_name(context: ManticoreLogContext, body: bytes) -> tuple[int, bytes]:
+def parse_table_id_and_name(context: ManticoreLogContext, add_index_body: bytes) -> tuple[int, bytes]:
     """Parse id and name of a table from the body of an ADD_INDEX."""
     parsed = (
-        schema.ADD_INDEX if context.has_new_frames else schema.create_old_body_schema(context.version, OldOp.ADD_INDEX)
-    ).parse(body)
+        schema.ADD_INDEX
+        if context.has_new_frames
+        else schema.create_v2_to_v14_body_schema(context.version, OldOp.ADD_INDEX)
+    ).parse(add_index_body)
     return int(parsed.id), bytes(parsed.name.text)
 
 
@@ -529,7 +535,7 @@ def store_table_names(context: ManticoreLogContext, batch: Batch, stop: int) -> 
         return
     for index, kind in enumerate(to_int_list(batch.frames["op"], start, stop), start):
         if kind == context.ops.ADD_INDEX:
-            number, name = parse_table_name(context, _read_body_bytes(batch, index))
+            number, name = parse_table_id_and_name(context, _read_body_bytes(batch, index))
             context.names.setdefault(number, name)
     context.described = batch.first_record + stop
 
@@ -545,37 +551,43 @@ def _read_body_bytes(batch: Batch, index: int) -> bytes:
 
 
 def decode_bodies(
-    context: Any, batch: Batch, start: int, stop: int, limits: Limits, *, stored: bool = False
+    context: Any, batch: Batch, start: int, stop: int, limits: Limits, *, with_stored_fields: bool = False
 ) -> list[Any]:
     """Decode one body per transaction.
 
     Args:
-        stored: include the stored fields of new documents, if the table stores fields.
+        with_stored_fields: include the stored fields of new documents, if the table stores fields.
     """
-    return [_decode_body(context, batch, index, limits, stored) for index in range(start, stop)]
+    return [_decode_body(context, batch, index, limits, with_stored_fields) for index in range(start, stop)]
 
 
-def _decode_body(context: ManticoreLogContext, batch: Batch, index: int, limits: Limits, stored: bool) -> Any:
+def _decode_body(
+    context: ManticoreLogContext, batch: Batch, index: int, limits: Limits, with_stored_fields: bool
+) -> Any:
     op, data = int(batch.frames["op"][index]), batch.frame_bytes(index)
     if len(data) > limits.max_memory // MEMORY_FACTOR:
         return report_too_large(batch, index)
     try:
         body = schema.get_frame_schema(context.version, context.id_size).parse(data).body
         if op == context.ops.ADD_CACHE:
-            return to_plain(
-                (schema.CACHE if context.has_new_frames else schema.create_v14_cache_schema(context.version)).parse(
-                    body
-                )
+            return convert_containers_to_plain(
+                (
+                    schema.CACHE if context.has_new_frames else schema.create_v2_to_v14_cache_schema(context.version)
+                ).parse(body)
             )
         if op == context.ops.ADD_INDEX:
-            return to_plain(body)
-        result = {key: to_plain(value) for key, value in body.items() if key not in _HIDDEN_KEYS}
+            return convert_containers_to_plain(body)
+        result = {key: convert_containers_to_plain(value) for key, value in body.items() if key not in _HIDDEN_KEYS}
         if not context.has_new_frames:
-            return result | {"payload": decode_old_payload(context, OldOp(op), body.payload, stored=stored)}
+            return result | {
+                "payload": decode_v2_to_v14_payload(
+                    context, OldOp(op), body.payload, with_stored_fields=with_stored_fields
+                )
+            }
         payload = parse_exactly(schema.PAYLOAD, body.payload)
         return result | {
             "payload_op": PayloadOp(payload.op).name,
-            "payload": _decode_payload(PayloadOp(payload.op).name, payload.body, stored),
+            "payload": _decode_payload(PayloadOp(payload.op).name, payload.body, with_stored_fields),
         }
     except (ConstructError, OverflowError) as error:
         return report_undecodable(batch, index, _format_error(error))
@@ -595,18 +607,20 @@ def report_too_large(batch: Batch, index: int) -> Finding:
     )  # fmt: skip
 
 
-def decode_old_payload(context: ManticoreLogContext, op: OldOp, data: bytes, *, stored: bool = False) -> Any:
-    """Decode the payload of a transaction of versions 2 to 14. stored: see `decode_bodies`."""
+def decode_v2_to_v14_payload(
+    context: ManticoreLogContext, op: OldOp, data: bytes, *, with_stored_fields: bool = False
+) -> Any:
+    """Decode the payload of a transaction of versions 2 to 14. with_stored_fields: see `decode_bodies`."""
     if op is OldOp.RECONFIGURE:
         return bytes(data)
-    payload = parse_exactly(schema.create_old_payload_schema(context.version, op, context.id_size), data)
-    return _decode_payload(op.name, payload, stored, context.id_size)
+    payload = parse_exactly(schema.create_v2_to_v14_payload_schema(context.version, op, context.id_size), data)
+    return _decode_payload(op.name, payload, with_stored_fields, context.id_size)
 
 
-def _decode_payload(kind: str, payload: Any, stored: bool, id_size: int = schema.ID64_SIZE) -> Any:
+def _decode_payload(kind: str, payload: Any, with_stored_fields: bool, id_size: int = schema.ID64_SIZE) -> Any:
     if kind == OldOp.COMMIT.name:
-        return _decode_commit(payload, stored, id_size)
-    return _decode_update(payload) if kind == OldOp.UPDATE_ATTRS.name else to_plain(payload)
+        return _decode_commit(payload, with_stored_fields, id_size)
+    return _decode_update(payload) if kind == OldOp.UPDATE_ATTRS.name else convert_containers_to_plain(payload)
 
 
 def _format_error(error: Exception) -> str:
@@ -614,7 +628,7 @@ def _format_error(error: Exception) -> str:
     return str(error).replace("Error in path (parsing)", "at").split("\n")[-1][:200] or type(error).__name__
 
 
-def parse_exactly(payload: Construct, data: bytes) -> Any:
+def parse_exactly(payload_schema: Construct, data: bytes) -> Any:
     """Parse a payload that must be consumed to the last byte.
 
     Raises:
@@ -622,7 +636,7 @@ def parse_exactly(payload: Construct, data: bytes) -> Any:
     """
     from construct import StreamError, Struct, Tell
 
-    parsed = Struct("value" / payload, "end" / Tell).parse(data)
+    parsed = Struct("value" / payload_schema, "end" / Tell).parse(data)
     if parsed.end != len(data):
         raise StreamError(f"{len(data) - parsed.end} bytes of the payload are left over")
     return parsed.value
@@ -640,23 +654,23 @@ def report_undecodable(batch: Batch, index: int, reason: str) -> Finding:
 _HIDDEN_KEYS = frozenset({"_io", "payload"})
 
 
-def to_plain(value: Any) -> Any:
+def convert_containers_to_plain(value: Any) -> Any:
     """Convert containers and lists of the schema to plain dicts and lists."""
     if isinstance(value, dict):
         if value.keys() - {"_io"} == {"length", "text"}:
             return decode_text(value["text"])
-        return {key: to_plain(item) for key, item in value.items() if key != "_io"}
+        return {key: convert_containers_to_plain(item) for key, item in value.items() if key != "_io"}
     if isinstance(value, list | array):
-        return [to_plain(item) for item in value]
+        return [convert_containers_to_plain(item) for item in value]
     return int(value) if isinstance(value, int) else value
 
 
-def _decode_commit(payload: Any, stored: bool, id_size: int) -> dict[str, Any]:
+def _decode_commit(payload: Any, with_stored_fields: bool, id_size: int) -> dict[str, Any]:
     result: dict[str, Any] = {"rows": int(payload.rows)}
     if payload.segment is not None:
-        result["segment"] = _decode_segment(payload.segment, int(payload.rows), id_size)
+        result["segment"] = _summarize_segment(payload.segment, int(payload.rows), id_size)
         store = payload.segment.get("docstore")
-        if stored and store is not None:
+        if with_stored_fields and store is not None:
             result["segment"]["fields"] = [_split_stored_fields(bytes(each.data)) for each in store.documents]
     return result | {"killed": list(payload.killed)}
 
@@ -676,33 +690,33 @@ def _split_stored_fields(data: bytes) -> list[bytes]:
     return fields
 
 
-def _decode_segment(segment: Any, rows: int, id_size: int) -> dict[str, Any]:
+def _summarize_segment(segment: Any, rows: int, id_size: int) -> dict[str, Any]:
     """Decode a segment to sizes and small parts (`docs/spec/manticore.md#inside-an-rt-commit`)."""
     result: dict[str, Any] = {}
     for key, value in segment.items():
         if isinstance(value, bytes):
             result[f"{key}_bytes"] = len(value)
         elif key == "row_data":
-            result |= _decode_rows(value, rows, id_size)
+            result |= _decode_row_document_ids(value, rows, id_size)
         elif key == "mva":
             result["mva_words"] = len(value)
         elif key == "docstore" and value is not None:
             result[key] = {"count": int(value.count), "bytes": sum(len(each.data) for each in value.documents)}
         elif key != "_io" and value is not None:
-            result[key] = to_plain(value)
+            result[key] = convert_containers_to_plain(value)
     return result
 
 
-def _decode_rows(words: array[int], rows: int, id_size: int) -> dict[str, Any]:
-    """Decode the document ids of rows: dwords 0 and 1 of a row, or dword 0 alone if an id has 4 bytes.
+def _decode_row_document_ids(words: array[int], row_count: int, id_size: int) -> dict[str, Any]:
+    """Decode the document ids of row_count: dwords 0 and 1 of a row, or dword 0 alone if an id has 4 bytes.
 
     Source: `docs/spec/manticore.md#rows`.
     """
-    stride = len(words) // rows if rows <= len(words) else 0
+    stride = len(words) // row_count if row_count <= len(words) else 0
     result: dict[str, Any] = {"row_words": len(words), "stride": stride}
-    if id_size == schema.ID32_SIZE and stride >= 1 and stride * rows == len(words):
+    if id_size == schema.ID32_SIZE and stride >= 1 and stride * row_count == len(words):
         result["docids"] = list(words[::stride])
-    elif stride >= 2 and stride * rows == len(words):
+    elif stride >= 2 and stride * row_count == len(words):
         pairs = (words[at : at + 2] for at in range(0, len(words), stride))
         result["docids"] = [struct.unpack("<q", struct.pack("<2I", *pair))[0] for pair in pairs]
     return result
@@ -715,7 +729,7 @@ _MISSING = object()
 
 
 def _decode_update(payload: Any) -> dict[str, Any]:
-    result = {key: to_plain(value) for key, value in payload.items() if key != "_io"}
+    result = {key: convert_containers_to_plain(value) for key, value in payload.items() if key != "_io"}
     for attribute in result["attributes"]:
         kind = attribute["type"]
         attribute["type_name"] = SCALAR_TYPES.get(kind) or VECTOR_TYPES.get(kind) or str(kind)
@@ -745,29 +759,29 @@ def _decode_updated_documents(payload: Any) -> Iterator[dict[str, Any] | None]:
         yield {"docid": docid, "values": values}
 
 
-def _decode_value(kind: int, pool: array[int], position: int, blobs: bytes) -> tuple[Any, int]:
-    if kind in VECTOR_TYPES:
+def _decode_value(attribute_type: int, pool: array[int], position: int, blobs: bytes) -> tuple[Any, int]:
+    if attribute_type in VECTOR_TYPES:
         if position >= len(pool) or pool[position] > len(pool) - position - 1:
             return _MISSING, position
         stop = position + 1 + pool[position]
-        return _decode_vector(kind, pool[position + 1 : stop]), stop
-    width = 2 if kind in (6, 7) else 1
-    if kind not in SCALAR_TYPES or position + width > len(pool):
+        return _decode_vector(attribute_type, pool[position + 1 : stop]), stop
+    width = 2 if attribute_type in (6, 7) else 1
+    if attribute_type not in SCALAR_TYPES or position + width > len(pool):
         return _MISSING, position
     words = pool[position : position + width]
-    if kind == 7:
+    if attribute_type == 7:
         start, length = words
         return (decode_text(blobs[start : start + length]) if start + length <= len(blobs) else _MISSING), position + 2
     layouts = {5: ("<I", "<f"), 6: ("<2I", "<q")}
-    if kind not in layouts:
+    if attribute_type not in layouts:
         return words[0], position + 1
-    source, target = layouts[kind]
+    source, target = layouts[attribute_type]
     return struct.unpack(target, struct.pack(source, *words))[0], position + width
 
 
-def _decode_vector(kind: int, words: array[int]) -> list[Any]:
+def _decode_vector(attribute_type: int, words: array[int]) -> list[Any]:
     data = struct.pack(f"<{len(words)}I", *words)
-    if kind in (15, 16):
+    if attribute_type in (15, 16):
         return list(struct.unpack(f"<{len(words)}f", data))
     return list(struct.unpack(f"<{len(words) // 2}q", data[: len(words) // 2 * 8]))
 
@@ -775,17 +789,17 @@ def _decode_vector(kind: int, words: array[int]) -> list[Any]:
 # --- Split points ---
 
 
-def make_split_point_finder(layout: LogFileLayout) -> TransactionSplitPoints | None:
+def make_split_point_finder(layout: LogFileLayout) -> TransactionSplitFinder | None:
     """Create the split-point finder of a log file; None for a meta file."""
     context = layout.context
     return (
-        TransactionSplitPoints(layout, context)
+        TransactionSplitFinder(layout, context)
         if layout.readable and isinstance(context, ManticoreLogContext)
         else None
     )
 
 
-class TransactionSplitPoints(EveryFrameSplitFinder):
+class TransactionSplitFinder(EveryFrameSplitFinder):
     """Split points of one file: every border between transactions (implements `format_api.layout.SplitFinder`)."""
 
     context: ManticoreLogContext
@@ -799,7 +813,7 @@ class TransactionSplitPoints(EveryFrameSplitFinder):
         """Return the table names, in hexadecimal, by table id (as text)."""
         return {str(number): name.hex() for number, name in self.context.names.items()}
 
-    def resume(self, state: Any, record: int) -> None:
+    def restore_state(self, state: Any, record: int) -> None:
         """Restore the table names that were known at the border."""
         self.context.names.update({int(number): bytes.fromhex(name) for number, name in state.items()})
         self.context.described = record
@@ -849,7 +863,7 @@ _COLUMN_TYPES = {"integer": "bigint", "timestamp": "bigint", "bool": "bigint", "
 """Column types of attributes; all others are text, and lists are JSON."""
 
 
-class DocumentTables(msgspec.Struct, TableReader):
+class DocumentTableReader(msgspec.Struct, TableReader):
     """Table reader over the transactions of a log. tables: tables by name, with all attributes seen so far."""
 
     tables: dict[str, TableSchema] = msgspec.field(default_factory=dict)
@@ -859,15 +873,19 @@ class DocumentTables(msgspec.Struct, TableReader):
     ) -> Iterator[RecordTableRows]:
         """Yield the rows of each of these records; to be consumed in order."""
         names = describe_records(context, batch, start, stop).object
-        for name, body in zip(names, decode_bodies(context, batch, start, stop, limits, stored=True), strict=True):
+        for name, body in zip(
+            names, decode_bodies(context, batch, start, stop, limits, with_stored_fields=True), strict=True
+        ):
             if isinstance(body, Finding):
                 yield RecordTableRows(findings=(body,))
                 continue
             body, findings = body if isinstance(body, BodyWithFindings) else (body, ())
             rows = list(self._decode_rows(name, body)) if name is not None and "payload" in body else []
-            yield RecordTableRows(rows, findings, () if name is None else (self._get_table(name),), ends=bool(rows))
+            yield RecordTableRows(
+                rows, findings, () if name is None else (self._get_or_extend_table(name),), ends=bool(rows)
+            )
 
-    def _get_table(self, name: str, attributes: Iterable[Mapping[str, Any]] = ()) -> TableSchema:
+    def _get_or_extend_table(self, name: str, attributes: Iterable[Mapping[str, Any]] = ()) -> TableSchema:
         """Return a table, extended by attributes that it does not have yet."""
         table = self.tables.get(name) or TableSchema(
             name, (TableColumn(ID_COLUMN, "bigint"),), (ID_COLUMN,), is_partial=True
@@ -888,18 +906,18 @@ class DocumentTables(msgspec.Struct, TableReader):
         if not isinstance(payload, Mapping):
             return
         if "documents" in payload:
-            table = self._get_table(name, payload["attributes"])
+            table = self._get_or_extend_table(name, payload["attributes"])
             for item in payload["documents"]:
                 yield TableRow(table, "UPDATE", None, {ID_COLUMN: item["docid"], **item["values"]})
             return
         segment = payload.get("segment") or {}
         if "killed" not in payload or (payload.get("rows") and "docids" not in segment):
-            yield TableRow(self._get_table(name), kind, None, None, operations=payload)
+            yield TableRow(self._get_or_extend_table(name), kind, None, None, operations=payload)
             return
         ids, fields = segment.get("docids", ()), segment.get("fields", ())
         documents = dict(zip(ids, fields, strict=True)) if len(ids) == len(fields) else {}
         names = [f"@{n}" for n in range(1, 1 + min(max(map(len, documents.values()), default=0), _MAX_FIELDS))]
-        table = self._get_table(name, [{"name": one, "type_name": "string"} for one in names])
+        table = self._get_or_extend_table(name, [{"name": one, "type_name": "string"} for one in names])
         added = {one: dict(zip(names, map(decode_text, documents.get(one, ())), strict=False)) for one in ids}
         yield from self._create_commit_rows(table, added, payload["killed"])
 

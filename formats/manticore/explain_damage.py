@@ -54,33 +54,29 @@ _ACTION_TEXTS = {
 }
 
 
-def explain_damage(layout: LogFileLayout, data: memoryview, offset: int, engine_finding: Finding) -> Finding:
+def explain_damage(layout: LogFileLayout, damaged_bytes: memoryview, damage_offset: int, damage: Finding) -> Finding:
     """Add `diagnosis` and `server` (the action of a starting server) to the facts of a finding.
 
     Source: `docs/spec/manticore.md#replay-of-a-file`.
     """
     context = layout.context
-    if not isinstance(context, ManticoreLogContext) or "ceiling" in engine_finding.facts:
-        return engine_finding
+    if not isinstance(context, ManticoreLogContext) or "ceiling" in damage.facts:
+        return damage
     if layout.frames_at == 0 and layout.frame.name == "header":
-        return _explain_torn_header(engine_finding, context, has_magic=bytes(data[:4]) == b"SPBL")
-    facts: dict[str, Any] = {**engine_finding.facts, "diagnosis": _choose_diagnosis(engine_finding, data)}
-    facts |= _find_proofs(bytes(data), context, offset, engine_finding)
-    severity = (
-        Severity.WARNING if engine_finding.id in ("torn-tail", "zero-tail", "garbage-tail") else engine_finding.severity
-    )
-    if any(at < offset for at in context.actions):  # the server does not reach this place
-        return replace(engine_finding, severity=severity, facts=MappingProxyType(facts))
-    action = _predict_server_action(context, data, offset, engine_finding)
-    context.actions[offset] = action
-    message = f"{engine_finding.message}; {_ACTION_TEXTS[action]}"
+        return _explain_torn_header(damage, context, has_magic=bytes(damaged_bytes[:4]) == b"SPBL")
+    facts: dict[str, Any] = {**damage.facts, "diagnosis": _choose_diagnosis(damage, damaged_bytes)}
+    facts |= _find_proofs(bytes(damaged_bytes), context, damage_offset, damage)
+    severity = Severity.WARNING if damage.id in ("torn-tail", "zero-tail", "garbage-tail") else damage.severity
+    if any(at < damage_offset for at in context.actions):  # the server does not reach this place
+        return replace(damage, severity=severity, facts=MappingProxyType(facts))
+    action = _predict_server_action(context, damaged_bytes, damage_offset, damage)
+    context.actions[damage_offset] = action
+    message = f"{damage.message}; {_ACTION_TEXTS[action]}"
     if action == "refuse":
         severity = Severity.ERROR
     if action == "refuse" and facts["diagnosis"] == "bad CRC":
         message += " (or, if the table has saved this transaction, drops the rest of the file)"
-    return replace(
-        engine_finding, severity=severity, message=message, facts=MappingProxyType({**facts, "server": action})
-    )
+    return replace(damage, severity=severity, message=message, facts=MappingProxyType({**facts, "server": action}))
 
 
 def _explain_torn_header(damage: Finding, context: ManticoreLogContext, *, has_magic: bool) -> Finding:
@@ -145,7 +141,7 @@ def _find_proofs(data: bytes, context: ManticoreLogContext, offset: int, damage:
         if position > 0:
             _, position = read_zint(data, position, len(data))
         size_offset = position if 0 < position <= len(data) - 8 else None
-        size = None if size_offset is None else _find_right_size(data, size_offset)
+        size = None if size_offset is None else _find_payload_size_by_checksum(data, size_offset)
         is_proven = (
             size is not None
             and size_offset is not None
@@ -179,7 +175,7 @@ def _is_checksum_right(data: bytes, end: int, patch: tuple[int, bytes] | None = 
     return len(data) >= end + 4 and CRC32(covered) == int.from_bytes(data[end : end + 4], "little")
 
 
-def _find_right_size(data: bytes, position: int) -> int | None:
+def _find_payload_size_by_checksum(data: bytes, position: int) -> int | None:
     """Return the uSize that makes the checksum right, or None."""
     for border in _find_possible_ends(data):
         size = border - 4 - (position + 4)
@@ -293,7 +289,7 @@ def _count_leading_transactions(data: bytes, version: int, max_count: int = _MAX
     if version >= schema.NEW_FRAME_VERSION:
         return int(starts_with_transaction(data[schema.HEADER_SIZE :], version))
     position, count, out = schema.HEADER_SIZE, 0, [0, 0, 0]
-    kernel = schema.create_old_body_kernel(version, infer_id_size(data, version))
+    kernel = schema.create_v2_to_v14_body_kernel(version, infer_id_size(data, version))
     while count < max_count and data[position : position + 4] == schema.TXN_PATTERN and position + 5 < len(data):
         end = kernel.read(data, position + 5, len(data), kernel.table, out, 0)
         if end < 0 or CRC32(data[position + 4 : end]) != int.from_bytes(data[end : end + 4], "little"):

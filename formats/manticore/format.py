@@ -24,7 +24,7 @@ from binlogtool.formats.manticore.decode import (
     LOG_NAME,
     MAX_META_SIZE,
     TYPE_NAMES,
-    DocumentTables,
+    DocumentTableReader,
     decode_bodies,
     describe_records,
     detect,
@@ -149,13 +149,13 @@ FORMAT = Format(
             "txn": schema.FRAME,
             "payload": schema.PAYLOAD,
             **{
-                f"txn-v{version}": schema.create_old_frame_schema(version)
+                f"txn-v{version}": schema.create_v2_to_v14_frame_schema(version)
                 for version in range(schema.FIRST_VERSION, schema.NEW_FRAME_VERSION)
             },
         },
         clone_context=fork_context,
         split_finder=LazyRef("manticore.decode:make_split_point_finder"),
-        compiled_layouts=LazyRef("manticore.decode:layouts"),
+        compiled_layouts=LazyRef("manticore.decode:list_compiled_layouts"),
     ),
     validation=ValidationRules(
         validator=create_validator,
@@ -172,12 +172,12 @@ FORMAT = Format(
         start_record_text=lambda: make_record_text,
         sequence_name="TID",
     ),
-    tables=TableSupport(DocumentTables, operations=True),
+    tables=TableSupport(DocumentTableReader, operations=True),
     repair=REPAIR,
     replay=ReplayRules(
         begin=LazyRef("manticore.replay.replayer:ManticoreReplayer"),
         reasons=LazyMapping("manticore.replay.replayer:REASONS"),
-        effects=LazyRef("manticore.replay.replayer:ManticoreEffects"),
+        effects=LazyRef("manticore.replay.replayer:ManticoreEffectReader"),
         patch=LazyRef("manticore.replay.replayer:apply_patch"),
         parse_state=LazyRef("manticore.replay.replayer:read_saved_tid"),
         starts_without_files=True,

@@ -16,18 +16,18 @@ from construct import Construct, Enum, Int8ul, Struct, Terminated
 from binlogtool.format_api.format import JsonBodies, JsonLine, JsonMember
 from binlogtool.format_api.json_text_kernels import (
     build_text_table,
-    widen_float,
-    write_json_any_text,
+    widen_float_bits_to_double,
     write_json_bytes,
     write_json_double,
     write_json_null,
     write_json_signed,
     write_json_string,
+    write_json_text_or_bytes,
     write_json_time,
     write_json_unsigned,
-    write_name_of_number,
     write_null_member,
     write_text_member,
+    write_text_of_number,
     write_text_of_table,
 )
 from binlogtool.format_api.layout import Batch, Column, Kernel, to_int_list
@@ -58,7 +58,7 @@ from binlogtool.formats.manticore.schema import (
     OldOp,
     Op,
     PayloadOp,
-    create_old_body_schema,
+    create_v2_to_v14_body_schema,
     load_add_txn,
 )
 
@@ -88,8 +88,8 @@ words = build_text_table(
 
 
 @kernel(write_json_signed, write_json_unsigned, load_uint32, load_int64)
-def write_json_list(
-    buf: UInt8s, pos: int, count: int, size: int, step: int, out: MutableUInt8s, out_pos: int, out_limit: int
+def write_json_integer_list(
+    buf: UInt8s, pos: int, count: int, element_size: int, step: int, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> int:
     """Write `count` unsigned dwords (size 4) or signed qwords (size 8) as a list, one element every `step` bytes."""
     if out_limit - out_pos < 2 or count > (out_limit - out_pos) // 25:
@@ -100,7 +100,7 @@ def write_json_list(
         at = pos + step * i
         out_pos = (
             write_json_unsigned(load_uint32(buf, at), out, out_pos, out_limit)
-            if size == 4
+            if element_size == 4
             else write_json_signed(load_int64(buf, at), out, out_pos, out_limit)
         )
         if out_pos < 0:
@@ -113,39 +113,57 @@ def write_json_list(
     return out_pos + 1
 
 
-@kernel(write_json_list, read_zint)
+@kernel(write_json_integer_list, read_zint)
 def write_json_vector(
     buf: UInt8s, pos: int, limit: int, width: int, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> int:
     """Write a vec(width) as a list."""
     count, pos = read_zint(buf, pos, limit)
-    return write_json_list(buf, pos, count, width, width, out, out_pos, out_limit)
+    return write_json_integer_list(buf, pos, count, width, width, out, out_pos, out_limit)
 
 
 # -- commits -----------------------------------------------------------------------------------------------------------
 
 
-@kernel(write_json_list, write_text_of_table, write_json_unsigned, read_zint)
-def write_json_rows(
-    buf: UInt8s, pos: int, limit: int, texts: UInt8s, rows: int, out: MutableUInt8s, out_pos: int, out_limit: int
+@kernel(write_json_integer_list, write_text_of_table, write_json_unsigned, read_zint)
+def write_json_row_document_ids(
+    buf: UInt8s,
+    pos: int,
+    limit: int,
+    text_table: UInt8s,
+    row_count: int,
+    out: MutableUInt8s,
+    out_pos: int,
+    out_limit: int,
 ) -> int:
     """Write sizes and document ids of rows, stored as a vec(4); dwords 0 and 1 of a row are its document id."""
     count, pos = read_zint(buf, pos, limit)
-    stride = count // rows if rows > 0 else 0
+    stride = count // row_count if row_count > 0 else 0
     if out_limit - out_pos < 128:
         return -1
-    out_pos = write_json_unsigned(count, out, write_text_of_table(texts, WORDS, out, out_pos, out_limit), out_limit)
-    out_pos = write_json_unsigned(stride, out, write_text_of_table(texts, STRIDE, out, out_pos, out_limit), out_limit)
-    if stride < 2 or stride * rows != count:
+    out_pos = write_json_unsigned(
+        count, out, write_text_of_table(text_table, WORDS, out, out_pos, out_limit), out_limit
+    )
+    out_pos = write_json_unsigned(
+        stride, out, write_text_of_table(text_table, STRIDE, out, out_pos, out_limit), out_limit
+    )
+    if stride < 2 or stride * row_count != count:
         return out_pos
-    return write_json_list(
-        buf, pos, rows, 8, 4 * stride, out, write_text_of_table(texts, IDS, out, out_pos, out_limit), out_limit
+    return write_json_integer_list(
+        buf,
+        pos,
+        row_count,
+        8,
+        4 * stride,
+        out,
+        write_text_of_table(text_table, IDS, out, out_pos, out_limit),
+        out_limit,
     )
 
 
 @kernel(write_text_of_table, write_json_unsigned, read_zint)
-def write_json_stored(
-    buf: UInt8s, pos: int, limit: int, texts: UInt8s, out: MutableUInt8s, out_pos: int, out_limit: int
+def write_json_docstore_size(
+    buf: UInt8s, pos: int, limit: int, text_table: UInt8s, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> int:
     """Write the number of stored documents, and the sum of their sizes."""
     count, pos = read_zint(buf, pos, limit)
@@ -156,8 +174,12 @@ def write_json_stored(
         pos += size
     if out_limit - out_pos < 128:
         return -1
-    out_pos = write_json_unsigned(count, out, write_text_of_table(texts, COUNT, out, out_pos, out_limit), out_limit)
-    out_pos = write_json_unsigned(total, out, write_text_of_table(texts, BYTES, out, out_pos, out_limit), out_limit)
+    out_pos = write_json_unsigned(
+        count, out, write_text_of_table(text_table, COUNT, out, out_pos, out_limit), out_limit
+    )
+    out_pos = write_json_unsigned(
+        total, out, write_text_of_table(text_table, BYTES, out, out_pos, out_limit), out_limit
+    )
     out[out_pos] = 125
     return out_pos + 1
 
@@ -166,20 +188,20 @@ def write_json_stored(
 
 
 @kernel(write_text_of_table, write_json_unsigned, read_zint)
-def write_json_kind(
-    buf: UInt8s, pos: int, limit: int, texts: UInt8s, out: MutableUInt8s, out_pos: int, out_limit: int
+def write_json_attribute_type(
+    buf: UInt8s, pos: int, limit: int, text_table: UInt8s, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> int:
     """Write the type of an attribute: its number, and its name (or the number as text)."""
     kind, pos = read_zint(buf, pos, limit)
     if out_limit - out_pos < 128:
         return -1
-    out_pos = write_json_unsigned(kind, out, write_text_of_table(texts, TYPE, out, out_pos, out_limit), out_limit)
-    out_pos = write_text_of_table(texts, NAME, out, out_pos, out_limit)
+    out_pos = write_json_unsigned(kind, out, write_text_of_table(text_table, TYPE, out, out_pos, out_limit), out_limit)
+    out_pos = write_text_of_table(text_table, NAME, out, out_pos, out_limit)
     name_end = -2
     if 0 <= kind < MVA_TEXT_OFFSET:
-        name_end = write_text_of_table(texts, kind, out, out_pos, out_limit)
+        name_end = write_text_of_table(text_table, kind, out, out_pos, out_limit)
     elif MVA < kind <= MVA + 2:
-        name_end = write_text_of_table(texts, kind - MVA + MVA_TEXT_OFFSET, out, out_pos, out_limit)
+        name_end = write_text_of_table(text_table, kind - MVA + MVA_TEXT_OFFSET, out, out_pos, out_limit)
     out_pos = name_end if name_end > 0 else write_json_unsigned(kind, out, out_pos, out_limit)
     out[out_pos] = 34
     return out_pos + 1
@@ -201,57 +223,57 @@ def has_duplicate_names(buf: UInt8s, pos: int, limit: int, version: int, count: 
     return False
 
 
-@kernel(write_json_double, widen_float)
+@kernel(write_json_double, widen_float_bits_to_double)
 def write_json_float(bits: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write the float with these 32 bits as a double."""
-    return write_json_double(widen_float(bits), out, out_pos, out_limit)
+    return write_json_double(widen_float_bits_to_double(bits), out, out_pos, out_limit)
 
 
 @kernel(load_uint32)
-def get_value_width(buf: UInt8s, kind: int, at: int, left: int) -> int:
-    """Return the number of dwords of the value of this type at `buf[at]`, of which `left` remain."""
+def get_value_size_in_dwords(buf: UInt8s, kind: int, value_at: int, dwords_left: int) -> int:
+    """Return the number of dwords of the value of this type at `buf[value_at]`, of which `dwords_left` remain."""
     if MVA < kind <= MVA + 2:
-        return 1 + load_uint32(buf, at) if left > 0 else 1
+        return 1 + load_uint32(buf, value_at) if dwords_left > 0 else 1
     return 1 + (BIGINT <= kind <= STRING)
 
 
 @kernel(
-    write_json_any_text,
+    write_json_text_or_bytes,
     write_json_float,
-    write_json_list,
+    write_json_integer_list,
     write_json_signed,
     write_json_unsigned,
-    get_value_width,
+    get_value_size_in_dwords,
     load_uint32,
     load_int64,
 )
-def write_json_value(
+def write_json_attribute_value(
     buf: UInt8s,
     kind: int,
     value_at: int,
     dwords_left: int,
-    blobs: int,
-    size: int,
+    blobs_start: int,
+    blobs_size: int,
     out: MutableUInt8s,
     out_pos: int,
     out_limit: int,
 ) -> int:
     """Write the value of this type at `buf[value_at]`, `dwords_left` dwords remain; -3 = it is incomplete."""
-    width = get_value_width(buf, kind, value_at, dwords_left)
+    width = get_value_size_in_dwords(buf, kind, value_at, dwords_left)
     if FIRST_VECTOR <= kind <= LAST_VECTOR:
         return -2
     if not (INTEGER <= kind <= TIMESTAMP or BOOL <= kind <= STRING or MVA < kind <= MVA + 2) or width > dwords_left:
         return -3
     if kind > MVA:
-        return write_json_list(buf, value_at + 4, (width - 1) // 2, 8, 8, out, out_pos, out_limit)
+        return write_json_integer_list(buf, value_at + 4, (width - 1) // 2, 8, 8, out, out_pos, out_limit)
     if kind == FLOAT:
         return write_json_float(load_uint32(buf, value_at), out, out_pos, out_limit)
     if kind == STRING:
         start = load_uint32(buf, value_at)
         length = load_uint32(buf, value_at + 4)
         return (
-            write_json_any_text(buf, blobs + start, blobs + start + length, out, out_pos, out_limit)
-            if start + length <= size
+            write_json_text_or_bytes(buf, blobs_start + start, blobs_start + start + length, out, out_pos, out_limit)
+            if start + length <= blobs_size
             else -3
         )
     return (
@@ -261,7 +283,7 @@ def write_json_value(
     )
 
 
-class UpdateLists(NamedTuple):
+class UpdatePositions(NamedTuple):
     """Positions in an update: number of attributes, and where their names, the values and the documents start."""
 
     names: int
@@ -278,11 +300,11 @@ class BlobPool(NamedTuple):
     end: int
 
 
-@kernel(write_json_string, write_json_value, read_zint, skip_text, get_value_width)
-def write_json_values(
+@kernel(write_json_string, write_json_attribute_value, read_zint, skip_text, get_value_size_in_dwords)
+def write_json_attribute_values(
     buf: UInt8s,
     version: int,
-    count: int,
+    attribute_count: int,
     names_at: int,
     value_at: int,
     dwords_left: int,
@@ -292,7 +314,7 @@ def write_json_values(
     out_limit: int,
 ) -> int:
     """Write the new values of a document under the attribute names from `names_at` on, without braces."""
-    for k in range(count):
+    for k in range(attribute_count):
         end = skip_text(buf, names_at, blobs.end, version)
         low = names_at + 4
         if version >= 15:
@@ -302,66 +324,75 @@ def write_json_values(
             return out_pos
         out[out_pos] = 58
         kind, names_at = read_zint(buf, end, blobs.end)
-        out_pos = write_json_value(
+        out_pos = write_json_attribute_value(
             buf, kind, value_at, dwords_left, blobs.start, blobs.size, out, out_pos + 1, out_limit - 64
         )
         if out_pos < 0:
             return out_pos
-        if k < count - 1:
+        if k < attribute_count - 1:
             out[out_pos] = 44
             out_pos += 1
-        width = get_value_width(buf, kind, value_at, dwords_left)
+        width = get_value_size_in_dwords(buf, kind, value_at, dwords_left)
         value_at += 4 * width
         dwords_left -= width
     return out_pos
 
 
 @kernel(
-    has_duplicate_names, write_json_signed, write_text_of_table, write_json_values, read_zint, load_uint32, load_int64
+    has_duplicate_names,
+    write_json_signed,
+    write_text_of_table,
+    write_json_attribute_values,
+    read_zint,
+    load_uint32,
+    load_int64,
 )
-def write_json_documents(
+def write_json_updated_documents(
     buf: UInt8s,
-    texts: UInt8s,
+    text_table: UInt8s,
     version: int,
-    lists: UpdateLists,
-    offsets: int,
-    blobs: int,
-    n: int,
+    lists: UpdatePositions,
+    offsets_at: int,
+    blobs_at: int,
+    update_end: int,
     out: MutableUInt8s,
     out_pos: int,
     out_limit: int,
 ) -> int:
     """Write the new values of each document; nothing if the pool lacks bytes that the attributes need."""
-    dwords, pool = read_zint(buf, lists.pool, n)
-    documents, docids = read_zint(buf, lists.docids, n)
-    places, offsets = read_zint(buf, offsets, n)
+    dwords, pool = read_zint(buf, lists.pool, update_end)
+    documents, docids = read_zint(buf, lists.docids, update_end)
+    places, offsets_at = read_zint(buf, offsets_at, update_end)
     size = 0
-    if blobs >= 0:
-        size, blobs = read_zint(buf, blobs, n)
+    if blobs_at >= 0:
+        size, blobs_at = read_zint(buf, blobs_at, update_end)
     if places != 0 and places != documents:
         return out_pos
-    if lists.names > MAX_ATTRIBUTES or has_duplicate_names(buf, lists.attributes, n, version, lists.names):
+    if lists.names > MAX_ATTRIBUTES or has_duplicate_names(buf, lists.attributes, update_end, version, lists.names):
         return -2
     output_start = out_pos
     if out_limit - out_pos < 64:
         return -1
-    out_pos = write_text_of_table(texts, DOCUMENTS, out, out_pos, out_limit)
+    out_pos = write_text_of_table(text_table, DOCUMENTS, out, out_pos, out_limit)
     for i in range(documents):
         if out_limit - out_pos < 128:
             return -1
-        at = load_uint32(buf, offsets + 4 * i) if places != 0 else 0
+        at = load_uint32(buf, offsets_at + 4 * i) if places != 0 else 0
         out_pos = write_json_signed(
-            load_int64(buf, docids + 8 * i), out, write_text_of_table(texts, DOCID, out, out_pos, out_limit), out_limit
+            load_int64(buf, docids + 8 * i),
+            out,
+            write_text_of_table(text_table, DOCID, out, out_pos, out_limit),
+            out_limit,
         )
-        out_pos = write_text_of_table(texts, VALUES, out, out_pos, out_limit)
-        out_pos = write_json_values(
+        out_pos = write_text_of_table(text_table, VALUES, out, out_pos, out_limit)
+        out_pos = write_json_attribute_values(
             buf,
             version,
             lists.names,
             lists.attributes,
             pool + 4 * at,
             dwords - at,
-            BlobPool(blobs, size, n),
+            BlobPool(blobs_at, size, update_end),
             out,
             out_pos,
             out_limit,
@@ -380,15 +411,15 @@ def write_json_documents(
     return out_pos + 1
 
 
-@kernel(write_json_bytes, write_json_documents, write_text_of_table, read_zint)
-def write_json_blobs(
+@kernel(write_json_bytes, write_json_updated_documents, write_text_of_table, read_zint)
+def write_json_blobs_and_documents(
     buf: UInt8s,
     pos: int,
     limit: int,
-    texts: UInt8s,
+    text_table: UInt8s,
     version: int,
-    lists: UpdateLists,
-    offsets: int,
+    lists: UpdatePositions,
+    offsets_at: int,
     out: MutableUInt8s,
     out_pos: int,
     out_limit: int,
@@ -398,22 +429,24 @@ def write_json_blobs(
     if out_limit - out_pos < 64:
         return -1
     out_pos = write_json_bytes(
-        buf, low, limit, out, write_text_of_table(texts, BLOBS, out, out_pos, out_limit), out_limit
+        buf, low, limit, out, write_text_of_table(text_table, BLOBS, out, out_pos, out_limit), out_limit
     )
     return (
         out_pos
         if out_pos < 0
-        else write_json_documents(buf, texts, version, lists, offsets, pos, limit, out, out_pos, out_limit)
+        else write_json_updated_documents(
+            buf, text_table, version, lists, offsets_at, pos, limit, out, out_pos, out_limit
+        )
     )
 
 
-@kernel(write_json_documents, write_json_vector, write_text_of_table)
-def write_json_last_offsets(
+@kernel(write_json_updated_documents, write_json_vector, write_text_of_table)
+def write_json_offsets_and_documents(
     buf: UInt8s,
     pos: int,
     limit: int,
-    texts: UInt8s,
-    lists: UpdateLists,
+    text_table: UInt8s,
+    lists: UpdatePositions,
     out: MutableUInt8s,
     out_pos: int,
     out_limit: int,
@@ -422,10 +455,12 @@ def write_json_last_offsets(
     if out_limit - out_pos < 64:
         return -1
     out_pos = write_json_vector(
-        buf, pos, limit, 4, out, write_text_of_table(texts, OFFSETS, out, out_pos, out_limit), out_limit
+        buf, pos, limit, 4, out, write_text_of_table(text_table, OFFSETS, out, out_pos, out_limit), out_limit
     )
     return (
-        out_pos if out_pos < 0 else write_json_documents(buf, texts, 9, lists, pos, -1, limit, out, out_pos, out_limit)
+        out_pos
+        if out_pos < 0
+        else write_json_updated_documents(buf, text_table, 9, lists, pos, -1, limit, out, out_pos, out_limit)
     )
 
 
@@ -441,7 +476,14 @@ of its payload. The negative kinds have no TID.
 
 @kernel(write_json_null, write_json_time)
 def write_time_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, kind: int, time: int
+    buf: UInt8s,
+    text_table: UInt8s,
+    scratch: Int64s,
+    out: MutableUInt8s,
+    out_pos: int,
+    out_limit: int,
+    kind: int,
+    time: int,
 ) -> int:
     """Write the time of a transaction, in versions that store it."""
     return (
@@ -451,43 +493,57 @@ def write_time_member(
     )
 
 
-@kernel(write_name_of_number, write_json_null)
+@kernel(write_text_of_number, write_json_null)
 def write_table_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, kind: int, number: int
+    buf: UInt8s,
+    text_table: UInt8s,
+    scratch: Int64s,
+    out: MutableUInt8s,
+    out_pos: int,
+    out_limit: int,
+    kind: int,
+    table_id: int,
 ) -> int:
     """Write the name of the table with this id; null if it is unknown."""
     if kind == ADD_CACHE_KIND:
         return write_json_null(out, out_pos, out_limit)
-    name_end = write_name_of_number(texts, number, out, out_pos, out_limit)
+    name_end = write_text_of_number(text_table, table_id, out, out_pos, out_limit)
     return write_json_null(out, out_pos, out_limit) if name_end == -2 else name_end
 
 
 @kernel(write_json_null, write_json_unsigned)
 def write_tid_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, kind: int, tid: int
+    buf: UInt8s,
+    text_table: UInt8s,
+    scratch: Int64s,
+    out: MutableUInt8s,
+    out_pos: int,
+    out_limit: int,
+    kind: int,
+    tid: int,
 ) -> int:
     """Write the TID of a transaction."""
     return write_json_null(out, out_pos, out_limit) if kind < 0 else write_json_unsigned(tid, out, out_pos, out_limit)
 
 
 @kernel(load_add_txn)
-def classify_transactions(
+def write_transaction_kinds(
     buf: UInt8s,
     count: int,
     ops: Int64s,
     starts: Int64s,
     ends: Int64s,
     add_txn: int,
-    index: int,
-    cache: int,
+    add_index: int,
+    add_cache: int,
     out: MutableInt64s,
 ) -> int:
-    """Classify transactions by kind. add_txn, index, cache: codes of these operations in the version."""
+    """Classify transactions by kind. add_txn, add_index, add_cache: codes of these operations in the version."""
     for i in range(count):
         out[i] = ops[i]
-        if ops[i] == index:
+        if ops[i] == add_index:
             out[i] = ADD_INDEX_KIND
-        elif ops[i] == cache:
+        elif ops[i] == add_cache:
             out[i] = ADD_CACHE_KIND
         elif ops[i] == add_txn:
             payload, end = load_add_txn(buf, starts[i] + 1, ends[i])
@@ -516,7 +572,7 @@ def _create_body(*fields: Construct) -> BodySchema:
     return BodySchema(Struct("op" / HiddenField(Int8ul), *fields, Terminated))
 
 
-def _create_new_bodies() -> Iterator[tuple[int, BodySchema]]:
+def _create_v15_bodies() -> Iterator[tuple[int, BodySchema]]:
     operation = "payload_op" / Enum(Int8ul, PayloadOp)
     for op, payload in (
         (PayloadOp.COMMIT, schema.create_commit_schema), (PayloadOp.UPDATE_ATTRS, schema.create_update_schema),
@@ -530,23 +586,23 @@ def _create_new_bodies() -> Iterator[tuple[int, BodySchema]]:
     yield ADD_CACHE_KIND, _create_body(*schema.CACHE.subcons)
 
 
-def _create_old_bodies(version: int) -> Iterator[tuple[int, BodySchema]]:
+def _create_v2_to_v14_bodies(version: int) -> Iterator[tuple[int, BodySchema]]:
     ops = [op for op in OldOp if op not in (OldOp.ADD_INDEX, OldOp.ADD_CACHE, OldOp.RECONFIGURE)]
     for op in ops:
         yield (
             op.value,
             _create_body(
-                *create_old_body_schema(version, op).subcons[:-1],
-                "payload" / schema.create_old_payload_schema(version, op),
+                *create_v2_to_v14_body_schema(version, op).subcons[:-1],
+                "payload" / schema.create_v2_to_v14_payload_schema(version, op),
             ),
         )
-    yield ADD_INDEX_KIND, _create_body(*create_old_body_schema(version, OldOp.ADD_INDEX).subcons)
-    yield ADD_CACHE_KIND, _create_body(*schema.create_v14_cache_schema(version).subcons)
+    yield ADD_INDEX_KIND, _create_body(*create_v2_to_v14_body_schema(version, OldOp.ADD_INDEX).subcons)
+    yield ADD_CACHE_KIND, _create_body(*schema.create_v2_to_v14_cache_schema(version).subcons)
 
 
 @cache
 def _create_json_bodies(version: int) -> JsonBodies:
-    bodies = _create_new_bodies() if version >= NEW_FRAME_VERSION else _create_old_bodies(version)
+    bodies = _create_v15_bodies() if version >= NEW_FRAME_VERSION else _create_v2_to_v14_bodies(version)
     return JsonBodies(tuple(bodies), code="kind", start="covered_start", end="covered_end")
 
 
@@ -569,7 +625,7 @@ class TransactionClassifier:
         if len(self._out) < count:
             self._out = array("q", bytes(8 * count))
         add_txn = Op.ADD_TXN.value if self._context.has_new_frames else -1
-        compile_(classify_transactions)(
+        compile_(write_transaction_kinds)(
             batch.window, count, *arguments, add_txn, ops.ADD_INDEX.value, ops.ADD_CACHE.value, self._out
         )
         return {"kind": self._out}

@@ -161,7 +161,7 @@ def skip_numbers(buf: UInt8s, pos: int, limit: int, count: int, version: int) ->
 
 
 @kernel(read_number)
-def read_vector(buf: UInt8s, pos: int, limit: int, width: int, version: int) -> tuple[int, int]:
+def read_vector_count_and_skip(buf: UInt8s, pos: int, limit: int, width: int, version: int) -> tuple[int, int]:
     """Read the count of a vec(width) and skip its elements: (count, end)."""
     count, pos = read_number(buf, pos, limit, version)
     if pos < 0:
@@ -171,10 +171,10 @@ def read_vector(buf: UInt8s, pos: int, limit: int, width: int, version: int) -> 
     return count, pos + count * width
 
 
-@kernel(read_vector)
+@kernel(read_vector_count_and_skip)
 def skip_vector(buf: UInt8s, pos: int, limit: int, width: int, version: int) -> int:
     """Skip a vec(width)."""
-    _count, pos = read_vector(buf, pos, limit, width, version)
+    _count, pos = read_vector_count_and_skip(buf, pos, limit, width, version)
     return pos
 
 
@@ -204,16 +204,16 @@ def read_sized_number(buf: UInt8s, pos: int, limit: int, size: int) -> tuple[int
 
 
 @kernel(read_sized_number)
-def skip_fields(buf: UInt8s, pos: int, limit: int, table: Int64s, at: int) -> int:
-    """Skip the fields that the program at `table[at]` describes (see `SkipTable`)."""
+def skip_fields_by_program(buf: UInt8s, pos: int, limit: int, skip_table: Int64s, program_at: int) -> int:
+    """Skip the fields that the program at `table[program_at]` describes (see `SkipTable`)."""
     first = 0
     second = 0
-    while table[at] != END:
-        instruction = table[at] + 0
-        register = table[at + 1] + 0
-        size = table[at + 2] + 0
-        place = table[at + 3] + 0
-        at += 4
+    while skip_table[program_at] != END:
+        instruction = skip_table[program_at] + 0
+        register = skip_table[program_at + 1] + 0
+        size = skip_table[program_at + 2] + 0
+        place = skip_table[program_at + 3] + 0
+        program_at += 4
         count = 1
         if register >= 0:
             count = first if register == 0 else second
@@ -225,14 +225,14 @@ def skip_fields(buf: UInt8s, pos: int, limit: int, table: Int64s, at: int) -> in
                 second = count
         elif instruction == IF:
             if count != 0:
-                pos = skip_fields(buf, pos, limit, table, place)
+                pos = skip_fields_by_program(buf, pos, limit, skip_table, place)
         elif instruction == SWITCH:
             stop = place + 2 * size
-            while place < stop and table[place] != count:
+            while place < stop and skip_table[place] != count:
                 place += 2
             if place == stop:
                 return -2
-            pos = skip_fields(buf, pos, limit, table, table[place + 1] + 0)
+            pos = skip_fields_by_program(buf, pos, limit, skip_table, skip_table[place + 1] + 0)
         elif count < 0 or count > (limit - pos) // (place if instruction == NUMBERS else size):
             return -1
         elif instruction == BYTES:
@@ -244,7 +244,7 @@ def skip_fields(buf: UInt8s, pos: int, limit: int, table: Int64s, at: int) -> in
                     return pos
         else:
             for _ in range(count):
-                pos = skip_fields(buf, pos, limit, table, place)
+                pos = skip_fields_by_program(buf, pos, limit, skip_table, place)
                 if pos < 0:
                     return pos
         if pos < 0:
@@ -252,10 +252,10 @@ def skip_fields(buf: UInt8s, pos: int, limit: int, table: Int64s, at: int) -> in
     return pos
 
 
-@kernel(skip_fields)
+@kernel(skip_fields_by_program)
 def read_skipped(buf: UInt8s, pos: int, limit: int, table: Int64s, out: MutableInt64s, at: int) -> int:
     """Skip the fields of the program of a table, as a record kernel without columns."""
-    return skip_fields(buf, pos, limit, table, table[0] + 0)
+    return skip_fields_by_program(buf, pos, limit, table, table[0] + 0)
 
 
 @kernel(skip_vector, load_uint32)
@@ -267,7 +267,7 @@ def skip_text(buf: UInt8s, pos: int, limit: int, version: int) -> int:
 
 
 @kernel(load_uint32)
-def find_settings_end(buf: UInt8s, start: int, pos: int, limit: int) -> int:
+def find_settings_end_by_checksum(buf: UInt8s, start: int, pos: int, limit: int) -> int:
     """Return the end of opaque bytes that start at `pos`: the position of a right checksum of `[start, end)`.
 
     In the first 4096 bytes, every position up to the next `TXN!` is tried; after that only the first few positions
@@ -293,8 +293,8 @@ def find_settings_end(buf: UInt8s, start: int, pos: int, limit: int) -> int:
     return -1 if last == limit else -2
 
 
-@kernel(read_number, skip_fields, find_settings_end)
-def read_body(buf: UInt8s, pos: int, limit: int, table: Int64s, out: MutableInt64s, at: int) -> int:
+@kernel(read_number, skip_fields_by_program, find_settings_end_by_checksum)
+def read_v2_to_v14_body_columns(buf: UInt8s, pos: int, limit: int, table: Int64s, out: MutableInt64s, at: int) -> int:
     """Read a body of versions 2 to 14 to the columns id, tid, time. The op is the byte before it.
 
     Args:
@@ -308,10 +308,10 @@ def read_body(buf: UInt8s, pos: int, limit: int, table: Int64s, out: MutableInt6
     out[at + 1] = 0
     out[at + 2] = 0
     if op == 4:
-        return skip_fields(buf, pos, limit, table, program)
+        return skip_fields_by_program(buf, pos, limit, table, program)
     out[at], pos = read_number(buf, pos, limit, version)
     if pos >= 0 and op == 3:
-        pos = skip_fields(buf, pos, limit, table, program)
+        pos = skip_fields_by_program(buf, pos, limit, table, program)
     if pos < 0:
         return pos
     tid, pos = read_number(buf, pos, limit, version)
@@ -325,9 +325,9 @@ def read_body(buf: UInt8s, pos: int, limit: int, table: Int64s, out: MutableInt6
     if op == 3:
         return pos
     if op == 5 and version > 4:
-        return find_settings_end(buf, start, pos, limit)
+        return find_settings_end_by_checksum(buf, start, pos, limit)
     if program != 0:
-        return skip_fields(buf, pos, limit, table, program)
+        return skip_fields_by_program(buf, pos, limit, table, program)
     return -2 if version <= 4 else pos
 
 
@@ -359,18 +359,21 @@ def _create_leaf(
 DWORDS, QWORDS = (_create_leaf("write_json_vector", constant=width, table=None) for width in (4, 8))
 """Meaning of the elements of a vec(4) and a vec(8)."""
 
-ROWS, STORED = _create_leaf("write_json_rows", "rows", members=True), _create_leaf("write_json_stored")
+ROWS, STORED = (
+    _create_leaf("write_json_row_document_ids", "rows", members=True),
+    _create_leaf("write_json_docstore_size"),
+)
 """Meanings. Dwords of rows: number of dwords, dwords per row, document ids. Stored documents: number and size."""
 
-KIND = _create_leaf("write_json_kind", members=True)
+KIND = _create_leaf("write_json_attribute_type", members=True)
 """Meaning of an attribute type: its name."""
 
 _UPDATE_FIELDS = ("count", "attributes", "pool", "docids")
 BLOBS, OLD_BLOBS = (
-    _create_leaf("write_json_blobs", *_UPDATE_FIELDS, "row_offsets", constant=version, members=True)
+    _create_leaf("write_json_blobs_and_documents", *_UPDATE_FIELDS, "row_offsets", constant=version, members=True)
     for version in (15, 14)
 )
-LAST_OFFSETS = _create_leaf("write_json_last_offsets", *_UPDATE_FIELDS, members=True)
+LAST_OFFSETS = _create_leaf("write_json_offsets_and_documents", *_UPDATE_FIELDS, members=True)
 """The last field of an update (also before versions 15 and 10), followed by the new values of each document."""
 
 
@@ -385,7 +388,7 @@ class Vector(Construct):  # type: ignore[misc]
         super().__init__()
         self.width = width
         self.count = _LOW_ZINT if low else _ZINT
-        self.kernel = ScalarKernel(read_vector, arguments=(width, LAST_LOW_VERSION + (not low)))
+        self.kernel = ScalarKernel(read_vector_count_and_skip, arguments=(width, LAST_LOW_VERSION + (not low)))
 
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
         count = self.count._parse(stream, context, path)
@@ -485,7 +488,7 @@ class KernelSkipped(Construct):  # type: ignore[misc]
     def _parse(self, stream: Any, context: Any, path: str) -> bytes:
         position = stream_tell(stream, path)
         data = stream.read()
-        end = skip_fields(data, 0, len(data), self.table, self.table[0])
+        end = skip_fields_by_program(data, 0, len(data), self.table, self.table[0])
         if end < 0:
             stream_seek(stream, position, 0, path)
             problem = "ends after the available bytes" if end == SHORT else "is not what the format allows"
@@ -501,7 +504,7 @@ class KernelSkipped(Construct):  # type: ignore[misc]
 def create_skip_table(schema: Construct) -> tuple[int, ...]:
     """Create the table of one program; its first integer is the place of the program."""
     table = SkipTable([0])
-    table.numbers[0] = table.add(schema)
+    table.numbers[0] = table.add_schema_program(schema)
     return tuple(table.numbers)
 
 
@@ -511,11 +514,11 @@ class SkipTable:
     def __init__(self, numbers: list[int]) -> None:
         self.numbers, self._places = numbers, dict[tuple[int, ...], int]()
 
-    def add(self, schema: Construct) -> int:
+    def add_schema_program(self, schema: Construct) -> int:
         """Add the program of a schema; return its place."""
-        return self.append(SkipProgram(self, schema).lines)
+        return self.append_program(SkipProgram(self, schema).lines)
 
-    def append(self, lines: list[list[int]]) -> int:
+    def append_program(self, lines: list[list[int]]) -> int:
         """Append a program; return its place."""
         program = (*(number for line in lines for number in line), END)
         if program not in self._places:
@@ -536,7 +539,7 @@ class SkipProgram:
     def __init__(self, table: SkipTable, schema: Construct) -> None:
         self._table, self._lines, self._registers_used = table, list[list[int]](), 0
         self._sources: list[tuple[int, int]] = []
-        self.min_size = self._add(schema, {})
+        self.min_size = self._add_field_instructions(schema, {})
         for user, source in self._sources:
             register = self._lines[source][1]
             if any(line[:2] == [READ, register] for line in self._lines[source + 1 : user]):
@@ -556,7 +559,7 @@ class SkipProgram:
                 lines.append([*line])
         return lines
 
-    def _add(self, node: Construct, names: dict[str, int]) -> int:
+    def _add_field_instructions(self, node: Construct, names: dict[str, int]) -> int:
         """Add the instructions of a field; return the bytes that it has at least. names: lines of the fields before."""
         while isinstance(node, Subconstruct) and not isinstance(node, Array):
             node = node.subcon
@@ -566,8 +569,8 @@ class SkipProgram:
             self._lines.append([NUMBERS, -1, ZINT if isinstance(node, Zint) else VARINT, 1])
             return 1
         if isinstance(node, Vector):
-            size = self._add(node.count, names)
-            self._add_repeated(BYTES, len(self._lines) - 1, node.width)
+            size = self._add_field_instructions(node.count, names)
+            self._add_counted_instruction(BYTES, len(self._lines) - 1, node.width)
             return size
         if isinstance(node, FormatField):
             self._lines.append([BYTES, -1, node.sizeof(), 0])
@@ -575,13 +578,15 @@ class SkipProgram:
         if isinstance(node, Array):
             self._add_array(names[node.count._Path__field], node.subcon)
         elif isinstance(node, Bytes):
-            self._add_repeated(BYTES, names[node.length._Path__field], 1)
+            self._add_counted_instruction(BYTES, names[node.length._Path__field], 1)
         elif isinstance(node, IfThenElse):
-            place = self._table.add(node.thensubcon)
-            self._add_repeated(IF, names[node.condfunc.lhs._Path__field], 0, place)
+            place = self._table.add_schema_program(node.thensubcon)
+            self._add_counted_instruction(IF, names[node.condfunc.lhs._Path__field], 0, place)
         elif isinstance(node, Switch):
-            cases = [(value, self._table.add(case)) for value, case in node.cases.items()]
-            self._add_repeated(SWITCH, names[node.keyfunc._Path__field], len(cases), len(self._table.numbers))
+            cases = [(value, self._table.add_schema_program(case)) for value, case in node.cases.items()]
+            self._add_counted_instruction(
+                SWITCH, names[node.keyfunc._Path__field], len(cases), len(self._table.numbers)
+            )
             self._table.numbers += [number for case in cases for number in case]
         elif not isinstance(node, Check):
             raise TypeError(node)
@@ -591,24 +596,24 @@ class SkipProgram:
         names, size = dict[str, int](), 0
         for member in struct_.subcons:
             names[member.name] = len(self._lines)
-            size += self._add(member, names)
+            size += self._add_field_instructions(member, names)
         return size
 
     def _add_array(self, source: int, element: Construct) -> None:
         program = SkipProgram(self._table, element)
         lines = program.lines
         if len(lines) == 1 and lines[0][1] < 0:
-            self._add_repeated(lines[0][0], source, *lines[0][2:])
+            self._add_counted_instruction(lines[0][0], source, *lines[0][2:])
         else:
-            self._add_repeated(REPEAT, source, program.min_size, self._table.append(lines))
+            self._add_counted_instruction(REPEAT, source, program.min_size, self._table.append_program(lines))
 
-    def _add_repeated(self, instruction: int, source: int, size: int, place: int = 0) -> None:
-        """Add an instruction that takes its count from the number that line `source` reads."""
-        line = self._lines[source]
+    def _add_counted_instruction(self, instruction: int, count_line: int, size: int, place: int = 0) -> None:
+        """Add an instruction that takes its count from the number that line `count_line` reads."""
+        line = self._lines[count_line]
         if line[0] != READ:
-            self._lines[source] = line = [READ, self._registers_used % 2, line[2], 0]
+            self._lines[count_line] = line = [READ, self._registers_used % 2, line[2], 0]
             self._registers_used += 1
-        self._sources.append((len(self._lines), source))
+        self._sources.append((len(self._lines), count_line))
         self._lines.append([instruction, line[1], size, place])
 
 
@@ -623,7 +628,7 @@ class ReconfigureSettings(Construct):  # type: ignore[misc]
         size = 1 + sum(getattr(value, "width", varint_size(value)) for value in (context.id, context.tid, context.time))
         stream_seek(stream, position - size, 0, path)
         data = stream.read()
-        end = find_settings_end(data, 0, size, len(data))
+        end = find_settings_end_by_checksum(data, 0, size, len(data))
         if end < 0:
             stream_seek(stream, position, 0, path)
             raise MalformedError("no end of the settings with a right checksum", path)

@@ -56,7 +56,7 @@ from binlogtool.formats.manticore.payload_kernels import (
     SkipTable,
     Vector,
     Zint,
-    read_body,
+    read_v2_to_v14_body_columns,
     read_zint,
 )
 
@@ -343,7 +343,7 @@ OP_SINCE_VERSION = {OldOp.RECONFIGURE: 5, OldOp.PQ_ADD: 7, OldOp.PQ_DELETE: 7, O
 
 
 @cache
-def create_v14_cache_schema(version: int) -> Struct:
+def create_v2_to_v14_cache_schema(version: int) -> Struct:
     """Create the schema of the body of an ADD_CACHE of versions 2 to 14."""
     number = _create_zint(version)
     tids = ["min_tid" / number, "max_tid" / number, "flushed_tid" / number]
@@ -360,7 +360,7 @@ def _create_generation(version: int) -> list[Construct]:
 
 
 @cache
-def create_old_payload_schema(version: int, op: OldOp, id_size: int = ID64_SIZE) -> Construct:
+def create_v2_to_v14_payload_schema(version: int, op: OldOp, id_size: int = ID64_SIZE) -> Construct:
     """Create the schema of a payload of versions 2 to 14. id_size: size of a document id in bytes."""
     if op is OldOp.RECONFIGURE:
         return GreedyBytes
@@ -375,27 +375,27 @@ def create_old_payload_schema(version: int, op: OldOp, id_size: int = ID64_SIZE)
 
 
 @cache
-def create_old_body_kernel(version: int, id_size: int) -> RecordKernel:
+def create_v2_to_v14_body_kernel(version: int, id_size: int) -> RecordKernel:
     """Create the kernel that skips a body of versions 2 to 14, with its table."""
     table = SkipTable([version, *[0] * len(OldOp)])
     places = table.numbers
     name = Struct("name" / _select_text(version), *_create_generation(version))
-    places[OldOp.ADD_INDEX] = table.add(name)
-    places[OldOp.ADD_CACHE] = table.add(create_v14_cache_schema(version))
+    places[OldOp.ADD_INDEX] = table.add_schema_program(name)
+    places[OldOp.ADD_CACHE] = table.add_schema_program(create_v2_to_v14_cache_schema(version))
     for op in OldOp:
         if not places[op] and op is not OldOp.RECONFIGURE and (op < OldOp.RECONFIGURE or not _is_lowest_first(version)):
-            places[op] = table.add(create_old_payload_schema(version, op, id_size))
-    return RecordKernel(read_body, ("id", "tid", "time"), tuple(places))
+            places[op] = table.add_schema_program(create_v2_to_v14_payload_schema(version, op, id_size))
+    return RecordKernel(read_v2_to_v14_body_columns, ("id", "tid", "time"), tuple(places))
 
 
 @cache
-def create_old_body_schema(version: int, op: OldOp, id_size: int = ID64_SIZE) -> Construct:
+def create_v2_to_v14_body_schema(version: int, op: OldOp, id_size: int = ID64_SIZE) -> Construct:
     """Create the schema of the body of a transaction of versions 2 to 14.
 
     Source: `docs/spec/manticore.md#frame-of-versions-2-to-14`.
     """
     if op is OldOp.ADD_CACHE:
-        cache_ = create_v14_cache_schema(version)
+        cache_ = create_v2_to_v14_cache_schema(version)
         return NestedSchema(KernelSkipped(cache_), cache_)
     number = _create_zint(version)
     times = ["tid" / number, "time" / number]
@@ -403,19 +403,19 @@ def create_old_body_schema(version: int, op: OldOp, id_size: int = ID64_SIZE) ->
         return Struct("id" / number, "name" / _select_text(version), *_create_generation(version), *times)
     if op is OldOp.RECONFIGURE:
         return Struct("id" / number, *times, "payload" / ReconfigureSettings())
-    payload = create_old_payload_schema(version, op, id_size)
+    payload = create_v2_to_v14_payload_schema(version, op, id_size)
     return Struct("id" / number, *times, "payload" / NestedSchema(KernelSkipped(payload), payload))
 
 
 @cache
-def create_old_frame_schema(version: int, id_size: int = ID64_SIZE) -> Struct:
+def create_v2_to_v14_frame_schema(version: int, id_size: int = ID64_SIZE) -> Struct:
     """Create the schema of one transaction of versions 2 to 14, which do not store its length."""
-    bodies = Switch(this.op, {op.value: create_old_body_schema(version, op, id_size) for op in OldOp})
+    bodies = Switch(this.op, {op.value: create_v2_to_v14_body_schema(version, op, id_size) for op in OldOp})
     return Struct(
         "magic" / Magic(Int32ul, TXN=TXN_MAGIC),
         "covered_start" / Tell,
         "op" / Magic(Int8ul, **{op.name: op.value for op in OldOp}),
-        "body" / KernelScanned(bodies, partial(create_old_body_kernel, version, id_size)),
+        "body" / KernelScanned(bodies, partial(create_v2_to_v14_body_kernel, version, id_size)),
         "covered_end" / Tell,
         "crc32" / Int32ul,
         "checksum" / CrcCheck(CRC32, stored=this.crc32, start=this.covered_start, end=this.covered_end),
@@ -427,4 +427,4 @@ OLD_FRAME_COLUMNS = ("op", "body.id", "body.tid", "body.time", "covered_start", 
 
 def get_frame_schema(version: int, id_size: int = ID64_SIZE) -> Struct:
     """Return the frame schema of a known version. id_size: size of a document id in bytes, in versions 2 to 14."""
-    return FRAME if version >= NEW_FRAME_VERSION else create_old_frame_schema(version, id_size)
+    return FRAME if version >= NEW_FRAME_VERSION else create_v2_to_v14_frame_schema(version, id_size)

@@ -42,7 +42,7 @@ from binlogtool.formats.manticore.decode import (
     U64,
     ManticoreLogContext,
     MetaContext,
-    parse_table_name,
+    parse_table_id_and_name,
     report_too_large,
     report_undecodable,
 )
@@ -50,9 +50,9 @@ from binlogtool.formats.manticore.payload_kernels import (
     LAST_LOW_VERSION,
     KernelSkipped,
     read_number,
-    read_vector,
+    read_vector_count_and_skip,
     read_zint,
-    skip_fields,
+    skip_fields_by_program,
     skip_numbers,
     skip_vector,
 )
@@ -61,7 +61,7 @@ from binlogtool.limits import Limits
 
 # --- Kernels of the validator ---
 
-# State of `skip_ordered_transactions`: an array of 64-bit integers.
+# State of `skip_ordered_v15_transactions`: an array of 64-bit integers.
 MAX_KERNEL_TABLES = 1024
 """Number of tables that the kernel tracks, by id; the validator tracks the others itself."""
 NEXT_TIDS = 0
@@ -144,7 +144,7 @@ def count_word_documents(buf: UInt8s, pos: int, limit: int, has_keywords: int) -
 
 
 @kernel(read_varint, skip_varints)
-def count_documents(buf: UInt8s, pos: int, limit: int, hits_size: int) -> int:
+def count_document_list_entries(buf: UInt8s, pos: int, limit: int, hits_size: int) -> int:
     """Count the entries in the document lists of a segment; -1 if they do not parse."""
     total = 0
     while pos < limit:
@@ -167,8 +167,15 @@ def count_documents(buf: UInt8s, pos: int, limit: int, hits_size: int) -> int:
     return total
 
 
-@kernel(read_number, read_vector, skip_vector, skip_numbers, count_word_documents, count_documents)
-def find_commit_fault(buf: UInt8s, pos: int, limit: int, version: int) -> int:
+@kernel(
+    read_number,
+    read_vector_count_and_skip,
+    skip_vector,
+    skip_numbers,
+    count_word_documents,
+    count_document_list_entries,
+)
+def find_commit_fault_code(buf: UInt8s, pos: int, limit: int, version: int) -> int:
     """Return the contradiction in a commit that is known to parse: 1 rows, 2 docstore, 3 checkpoints, 4 words; else 0.
 
     The words are checked in versions 5 to 7.
@@ -178,7 +185,7 @@ def find_commit_fault(buf: UInt8s, pos: int, limit: int, version: int) -> int:
         return 0
     if version >= 13:
         pos = skip_numbers(buf, pos, limit, 1, version)
-    size, pos = read_vector(buf, pos, limit, 1, version)
+    size, pos = read_vector_count_and_skip(buf, pos, limit, 1, version)
     words_end = pos
     count, pos = read_number(buf, pos, limit, version)
     for _ in range(count):
@@ -186,11 +193,11 @@ def find_commit_fault(buf: UInt8s, pos: int, limit: int, version: int) -> int:
         if offset < 0 or offset >= size:
             return 3
         pos = skip_numbers(buf, pos, limit, 1, version)
-    documents_size, pos = read_vector(buf, pos, limit, 1, version)
+    documents_size, pos = read_vector_count_and_skip(buf, pos, limit, 1, version)
     documents_end = pos
-    hits_size, pos = read_vector(buf, pos, limit, 1, version)
+    hits_size, pos = read_vector_count_and_skip(buf, pos, limit, 1, version)
     if version >= 5 and version <= 7:
-        documents = count_documents(buf, documents_end - documents_size, documents_end, hits_size)
+        documents = count_document_list_entries(buf, documents_end - documents_size, documents_end, hits_size)
         if documents < 0:
             return 4
         if (
@@ -198,7 +205,7 @@ def find_commit_fault(buf: UInt8s, pos: int, limit: int, version: int) -> int:
             and count_word_documents(buf, words_end - size, words_end, 0) != documents
         ):
             return 4
-    words, pos = read_vector(buf, pos, limit, 4, version)
+    words, pos = read_vector_count_and_skip(buf, pos, limit, 4, version)
     if rows < 0 or words % rows != 0:
         return 1
     pos = skip_vector(buf, pos, limit, 1, version)
@@ -213,17 +220,17 @@ def find_commit_fault(buf: UInt8s, pos: int, limit: int, version: int) -> int:
     return 0
 
 
-@kernel(find_commit_fault, load_add_txn, skip_canonical_zints, skip_fields)
-def skip_ordered_transactions(
-    start: int, stop: int, ops: Int64s, ids: Int64s, tids: Int64s, covered: Int64s, ends: Int64s, buf: UInt8s,
-    payloads: Int64s, state: MutableInt64s,
+@kernel(find_commit_fault_code, load_add_txn, skip_canonical_zints, skip_fields_by_program)
+def skip_ordered_v15_transactions(
+    start: int, stop: int, ops: Int64s, ids: Int64s, tids: Int64s, covered_starts: Int64s, ends: Int64s, buf: UInt8s,
+    payload_skip_table: Int64s, state: MutableInt64s,
 ) -> int:  # fmt: skip
     """Skip ADD_TXN of version 15 on that are in order.
 
     In order: a known table, the next TID, canonical numbers, a payload that ends where uSize says.
 
     Args:
-        payloads: the skip table of payloads.
+        payload_skip_table: the skip table of payloads.
 
     Returns:
         Index of the first transaction that is not, or `stop`.
@@ -232,14 +239,14 @@ def skip_ordered_transactions(
         table = ids[i]
         if ops[i] != 2 or table < 0 or table >= 1024 or state[table] == 0 or tids[i] != state[table]:
             return i
-        if skip_canonical_zints(buf, covered[i] + 1, 2) < 0:
+        if skip_canonical_zints(buf, covered_starts[i] + 1, 2) < 0:
             return i
-        payload, _end = load_add_txn(buf, covered[i] + 1, ends[i])
-        if skip_fields(buf, payload, ends[i], payloads, payloads[0] + 0) != ends[i]:
+        payload, _end = load_add_txn(buf, covered_starts[i] + 1, ends[i])
+        if skip_fields_by_program(buf, payload, ends[i], payload_skip_table, payload_skip_table[0] + 0) != ends[i]:
             return i
         operation = buf[payload] + 0
         payload += 1
-        if operation == 1 and find_commit_fault(buf, payload, ends[i], 15) != 0:
+        if operation == 1 and find_commit_fault_code(buf, payload, ends[i], 15) != 0:
             return i
         state[table] += 1
         state[1024 + table] += 1
@@ -258,8 +265,8 @@ class OldTransactions(NamedTuple):
     ends: Int64s
 
 
-@kernel(skip_canonical_zints, find_commit_fault)
-def skip_ordered_old_transactions(
+@kernel(skip_canonical_zints, find_commit_fault_code)
+def skip_ordered_v2_to_v14_transactions(
     start: int, stop: int, version: int, transactions: OldTransactions, buf: UInt8s, state: MutableInt64s
 ) -> int:
     """Skip transactions of versions 2 to 14 that are in order; here times must not fall either.
@@ -277,7 +284,9 @@ def skip_ordered_old_transactions(
             return i
         if version > 4:  # in older versions numbers are stored lowest bits first: any first byte may be 0
             p = skip_canonical_zints(buf, transactions.covered[i] + 1, 3)
-            if p < 0 or (transactions.ops[i] == 1 and find_commit_fault(buf, p, transactions.ends[i], version) != 0):
+            if p < 0 or (
+                transactions.ops[i] == 1 and find_commit_fault_code(buf, p, transactions.ends[i], version) != 0
+            ):
                 return i
         state[table] += 1
         state[1024 + table] += 1
@@ -405,7 +414,7 @@ class ManticoreLogValidator:
     _batch_ops: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        kernel = skip_ordered_transactions if self.context.has_new_frames else skip_ordered_old_transactions
+        kernel = skip_ordered_v15_transactions if self.context.has_new_frames else skip_ordered_v2_to_v14_transactions
         self.skip_kernel = self.compile_kernel(kernel)
         self.payloads = array("q", PAYLOAD_SKIPPER.table)
         self.state = [0] * STATE_SIZE if self.skip_kernel is kernel else array("q", bytes(8 * STATE_SIZE))
@@ -416,7 +425,7 @@ class ManticoreLogValidator:
         context: ManticoreLogContext = self.layout.context
         return context
 
-    def _count_until(self, index: int = 0) -> tuple[int, int]:
+    def _count_transactions_and_tables_until(self, index: int = 0) -> tuple[int, int]:
         """Count transactions with a payload, and tables declared, before record `index` of the current batch."""
         counts = self.op_counts + Counter(self._batch_ops[:index])
         tables = counts[self.context.ops.ADD_INDEX]
@@ -458,7 +467,7 @@ class ManticoreLogValidator:
     def _check_payload(self, batch: Batch, index: int) -> None:
         """Check that the payload is consumed exactly (version 15 and later)."""
         high, low = int(batch.frames["covered_end"][index]), self._find_payload_start(batch, index, 2) + 4
-        if skip_fields(batch.window, low, high, self.payloads, self.payloads[0]) == high:
+        if skip_fields_by_program(batch.window, low, high, self.payloads, self.payloads[0]) == high:
             self.state[PAYLOAD_COUNTS + batch.window[low]] += 1
             if batch.window[low] == PayloadOp.COMMIT:
                 self._check_commit(batch, index, low + 1)
@@ -498,7 +507,7 @@ class ManticoreLogValidator:
         if self.blocked_offset is None:
             self.blocked_offset = batch.base + int(batch.frames["offset"][index])
             self.context.actions.setdefault(self.blocked_offset, "refuse")
-            self.counts_before_stop = self.counts_before_stop or self._count_until(index)
+            self.counts_before_stop = self.counts_before_stop or self._count_transactions_and_tables_until(index)
 
     def _find_payload_start(self, batch: Batch, index: int, zints: int) -> int:
         position, end = int(batch.frames["covered_start"][index]) + 1, int(batch.frames["covered_end"][index])
@@ -510,7 +519,9 @@ class ManticoreLogValidator:
         """Report numbers of a commit that contradict each other (invariants C1 to C4); not checked before version 5."""
         if self.context.version <= LAST_LOW_VERSION:
             return
-        fault = find_commit_fault(batch.window, start, int(batch.frames["covered_end"][index]), self.context.version)
+        fault = find_commit_fault_code(
+            batch.window, start, int(batch.frames["covered_end"][index]), self.context.version
+        )
         if fault:
             message = f"the commit parses, but {_COMMIT_FAULTS[fault]}"
             self._report(
@@ -525,7 +536,7 @@ class ManticoreLogValidator:
 
     def _check_and_store_declared_table(self, batch: Batch, index: int) -> None:
         body = self._read_body(batch, index)
-        number, name = parse_table_name(self.context, body)
+        number, name = parse_table_id_and_name(self.context, body)
         if body[:1] == b"\x80":
             self._report_overlong(batch, index)
         expected = len(self.tables)
@@ -550,7 +561,7 @@ class ManticoreLogValidator:
         frames, is_new = batch.frames, self.context.has_new_frames
         number, tid = (int(frames[name][index]) & U64 for name in ("body.id", "body.tid"))
         time = 0 if is_new else int(frames["body.time"][index]) & U64
-        table = self._get_table(batch, index, number)
+        table = self._get_or_report_table(batch, index, number)
         if table.first is None:
             table.first, table.offset = tid, batch.base + int(frames["offset"][index])
         elif tid > table.last + 1:
@@ -569,7 +580,7 @@ class ManticoreLogValidator:
         if number < MAX_KERNEL_TABLES and 0 < table.last + 1 < 1 << 63 and table.time < 1 << 63:
             self.state[NEXT_TIDS + number], self.state[MAX_TIMES + number] = table.last + 1, table.time
 
-    def _get_table(self, batch: Batch, index: int, number: int) -> ManticoreTableState:
+    def _get_or_report_table(self, batch: Batch, index: int, number: int) -> ManticoreTableState:
         """Return the table with this id and the kernel's counts; report an undeclared id once."""
         table = self.tables.get(number)
         if table is None:
@@ -634,7 +645,9 @@ class ManticoreLogValidator:
             self._report(batch, index, "checksum-absent", message, "known writer defect", server="replay")
         for table in self.tables.values():
             self._load_kernel_state(table)
-        listing = schema.CACHE if self.context.has_new_frames else schema.create_v14_cache_schema(self.context.version)
+        listing = (
+            schema.CACHE if self.context.has_new_frames else schema.create_v2_to_v14_cache_schema(self.context.version)
+        )
         try:
             parsed = listing.parse(self._read_body(batch, index))
         except ConstructError:
@@ -679,7 +692,7 @@ class ManticoreLogValidator:
             self._load_kernel_state(table)
         if self.first_damage is None:
             self.first_damage = start
-            self.counts_before_stop = self.counts_before_stop or self._count_until()
+            self.counts_before_stop = self.counts_before_stop or self._count_transactions_and_tables_until()
 
     def finish(self, tail: FileTail) -> ValidationResult:
         """Return the result at the end of the file."""
@@ -690,7 +703,7 @@ class ManticoreLogValidator:
             stop = 0 if tail.size else None
         action = self._predict_action(stop, tail)
         durable = min(tail.end, stop) if stop is not None else tail.end
-        total_counts = self._count_until()
+        total_counts = self._count_transactions_and_tables_until()
         commits, tables = self.counts_before_stop or total_counts
         facts = ManticoreLogFacts(
             self.context.version,
@@ -949,7 +962,9 @@ def _check_versions(meta: MetaContext, listed: list[ManticoreLog]) -> Iterator[S
             found = make_finding(
                 "meta-mismatch", 4, 4, text_, diagnosis="header version differs from meta", server="refuse"
             )
-            found = found if flipped is None else found.with_severity(Severity.WARNING)  # the flipped bit is the error
+            found = (
+                found if flipped is None else found.copy_with_severity(Severity.WARNING)
+            )  # the flipped bit is the error
             yield SetFinding(log.member.name, found)
 
 

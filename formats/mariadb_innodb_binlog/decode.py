@@ -34,15 +34,15 @@ from binlogtool.format_api.layout import (
 from binlogtool.format_api.lazy_import import LazyRef
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events import decode
-from binlogtool.formats.binlog_events.ddl.table_history import TableHistory, find_earlier_state
-from binlogtool.formats.binlog_events.gtid.gtid_sets import GtidSet, parse_gtid_set, parse_last_gtids
+from binlogtool.formats.binlog_events.ddl.table_history import TableHistory, make_earlier_state_loader
+from binlogtool.formats.binlog_events.gtid.gtid_sets import GtidSet, parse_gtid_position, parse_gtid_set
 from binlogtool.formats.binlog_events.transactions.boundaries import is_possible_ddl
 from binlogtool.formats.binlog_events.wire_format import EVENT_TYPE_NAMES as EVENT_TYPES
 from binlogtool.formats.binlog_events.wire_format import (
     HEADER_SIZE,
     TYPE_AT,
     EventType,
-    parse_description,
+    parse_format_description,
     read_event_size,
 )
 from binlogtool.formats.mariadb_innodb_binlog.event_groups import (
@@ -59,7 +59,7 @@ from binlogtool.formats.mariadb_innodb_binlog.records.parse_records import (
     IbbPosition,
     PageStore,
     UnreadableError,
-    parse_state,
+    parse_gtid_state,
 )
 from binlogtool.formats.mariadb_innodb_binlog.schema import (
     CHUNK_HEAD_SIZE,
@@ -82,7 +82,7 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import (
     file_number,
     header_page_construct,
     is_page_crc_right,
-    is_short_crc_right,
+    is_short_header_crc_right,
     joined_page_construct,
     load_chunk_head,
     page_construct,
@@ -101,7 +101,7 @@ def detect_format(head: FileHead) -> FormatMatch:
     header = parse_header(data)
     if data.startswith(MAGIC_BYTES):
         return FormatMatch(100, "it starts with fe fe 0d 01")
-    if header is not None and is_short_crc_right(data) and has_log_name:
+    if header is not None and is_short_header_crc_right(data) and has_log_name:
         return FormatMatch(90, "a log's name, and the CRC of the header is right")
     if has_log_name and data and not any(data[:SHORT_HEADER_SIZE]):
         return FormatMatch(60, "a log's name, and zeros at the start, as in a preallocated file")
@@ -117,7 +117,7 @@ def make_layout(head: FileHead, limits: Limits) -> LogFileLayout:
     data = head.data[:SHORT_HEADER_SIZE]
     empty = not any(data)
     header = None if empty else parse_header(data)
-    is_trusted = header is not None and is_short_crc_right(data) and header.magic == MAGIC
+    is_trusted = header is not None and is_short_header_crc_right(data) and header.magic == MAGIC
     shift = _find_page_size_shift(head, header, is_trusted)
     name_number = file_number(head.name)
     context = IbbFileContext(
@@ -135,10 +135,10 @@ def make_layout(head: FileHead, limits: Limits) -> LogFileLayout:
         shared=head.shared,
         hints=head.hints,
         redo=head.redo,
-        earlier=find_earlier_state(head, "mariadb-innodb-binlog", _is_next_file),
+        earlier=make_earlier_state_loader(head, "mariadb-innodb-binlog", _is_next_file),
     )
     findings = [] if empty else list(_check_header(head, header, context, shift, is_trusted))
-    if empty and not _has_hidden_data(head, context):
+    if empty and not _has_data_after_leading_zeros(head, context):
         context.is_preallocated = True
         return _build_layout(context, 0, "held in reserve", findings)
     if empty:
@@ -319,7 +319,7 @@ def _report_page_size(header: IbbFileHeader, shift: int) -> Finding:
     return _make_finding("unsupported-version", 4, 4, text, "unsupported-page-size")
 
 
-def _has_hidden_data(head: FileHead, context: IbbFileContext) -> bool:
+def _has_data_after_leading_zeros(head: FileHead, context: IbbFileContext) -> bool:
     """Return whether a page with data follows zeros at the start of the file."""
     if head.peek is None or head.size is None:
         return any(head.data)
@@ -346,7 +346,7 @@ _COMMIT = int(IbbRecordType.COMMIT)
 def describe_records(context: IbbFileContext, batch: Batch, start: int, stop: int) -> EnvelopeColumns:
     """Return the envelope columns of pages, records or events."""
     if batch.is_inside:
-        return decode.describe_events(context.events.context, batch, start, stop)
+        return decode.build_envelope_columns(context.events.context, batch, start, stop)
     count = stop - start
     if batch.positions is None:
         no_values: list[Any] = [None] * count
@@ -369,7 +369,7 @@ def describe_records(context: IbbFileContext, batch: Batch, start: int, stop: in
 def decode_bodies(context: IbbFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
     """Decode one body per page, record or event; the entry is a `Finding` if a record does not match its type."""
     if batch.is_inside:
-        return decode.decode_bodies(context.events.context, batch, start, stop, limits)
+        return decode.decode_event_bodies(context.events.context, batch, start, stop, limits)
     if batch.positions is None:
         return [decode_page_body(context, batch, i) for i in range(start, stop)]
     names = ("type_code", "offset", "end", "chunks", "nested")
@@ -389,7 +389,7 @@ def decode_bodies(context: IbbFileContext, batch: Batch, start: int, stop: int, 
 def header_extras(context: IbbFileContext, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None]:
     """Return {"header": …} of each event; None for records and pages, which have no extras."""
     if batch.is_inside:
-        return decode.header_extras(context.events.context, batch, start, stop)
+        return decode.decode_header_extras(context.events.context, batch, start, stop)
     return [None] * (stop - start)
 
 
@@ -446,19 +446,19 @@ class CarriedDefinitions(msgspec.Struct):
     history: TableHistory = msgspec.field(default_factory=TableHistory)
     _pending: list[tuple[int, bytes]] = msgspec.field(default_factory=list)
 
-    def add_events(self, events: bytes) -> None:
+    def collect_definition_events(self, event_bytes: bytes) -> None:
         """Add the events of a group."""
         offset = 0
-        while len(events) - offset >= HEADER_SIZE:
-            code, size = events[offset + TYPE_AT], read_event_size(events, offset)
-            if not HEADER_SIZE <= size <= len(events) - offset:
+        while len(event_bytes) - offset >= HEADER_SIZE:
+            code, size = event_bytes[offset + TYPE_AT], read_event_size(event_bytes, offset)
+            if not HEADER_SIZE <= size <= len(event_bytes) - offset:
                 return self.add_gap()
             if code == EventType.QUERY_COMPRESSED or (
-                code == EventType.QUERY and is_possible_ddl(events, offset + HEADER_SIZE, offset + size)
+                code == EventType.QUERY and is_possible_ddl(event_bytes, offset + HEADER_SIZE, offset + size)
             ):
-                self._pending.append((code, events[offset + HEADER_SIZE : offset + size]))
-            elif code == _FORMAT_DESCRIPTION and _is_readable_description(events[offset : offset + size]):
-                self._pending.append((code, events[offset : offset + size]))
+                self._pending.append((code, event_bytes[offset + HEADER_SIZE : offset + size]))
+            elif code == _FORMAT_DESCRIPTION and _can_parse_format_description(event_bytes[offset : offset + size]):
+                self._pending.append((code, event_bytes[offset : offset + size]))
             offset += size
         return None
 
@@ -470,21 +470,21 @@ class CarriedDefinitions(msgspec.Struct):
         """Apply the statements and descriptions that came after the last split point."""
         for code, data in self._pending:
             if code == _GAP_CODE:
-                self.history.skip_part()
+                self.history.mark_definitions_assumed()
             elif code == _FORMAT_DESCRIPTION:
                 self.description = data
             else:
-                self.history.add_query(code, memoryview(data))
+                self.history.add_query_if_ddl(code, memoryview(data))
         self._pending.clear()
 
-    def to_carried(self) -> dict[str, Any]:
+    def to_json_state(self) -> dict[str, Any]:
         """Return the definitions at the last split point in a form for JSON."""
         carried: dict[str, Any] = {"description": self.description.hex()} if self.description else {}
         if not self.history.is_empty and (declared := self.history.export_state()):
             carried["declared"] = declared
         return carried
 
-    def restore(self, carried: dict[str, Any]) -> None:
+    def restore_json_state(self, carried: dict[str, Any]) -> None:
         """Restore the state that `to_carried` returned."""
         self.history.import_state(carried.get("declared", ()))
         self.description = bytes.fromhex(carried.get("description", ""))
@@ -535,7 +535,7 @@ class PageSplitPoints(msgspec.Struct):
                 if isinstance(group, Finding):
                     self._definitions.add_gap()
                 else:
-                    self._definitions.add_events(group.data)
+                    self._definitions.collect_definition_events(group.data)
 
     def export_state_for_next_file(self) -> Any:
         """Return the definitions of tables."""
@@ -544,18 +544,18 @@ class PageSplitPoints(msgspec.Struct):
 
     def export_state(self) -> Any:
         """Return the definitions of events and tables that apply at the split point, for JSON."""
-        return self._definitions.to_carried() if self.context.level == "event" else None
+        return self._definitions.to_json_state() if self.context.level == "event" else None
 
-    def resume(self, state: Any, record: int) -> None:
+    def restore_state(self, state: Any, record: int) -> None:
         """Resume from carried definitions; records are counted from `record`."""
         self.context.first_record = record
         if isinstance(state, str):  # written by a version that only carried the description
             state = {"description": state} if state else None
         if state:
-            self._definitions.restore(state)
+            self._definitions.restore_json_state(state)
             self.context.declared = state.get("declared", ())
             if "description" in state:
-                self.context.shared[DESCRIPTION_KEY] = parse_description(bytes.fromhex(state["description"]))
+                self.context.shared[DESCRIPTION_KEY] = parse_format_description(bytes.fromhex(state["description"]))
 
     def skip_damage(self) -> None:
         """Drop the state of the record before the damage."""
@@ -563,10 +563,10 @@ class PageSplitPoints(msgspec.Struct):
         self._definitions.add_gap()
 
 
-def _is_readable_description(event: bytes) -> bool:
+def _can_parse_format_description(event: bytes) -> bool:
     """Return whether a FORMAT_DESCRIPTION can be parsed."""
     try:
-        parse_description(event)
+        parse_format_description(event)
     except MalformedError:
         return False
     return True
@@ -588,7 +588,9 @@ class _GtidSelection(msgspec.Struct, frozen=True):
 
     def selects_between(self, before: GtidState, after: GtidState) -> bool:
         """Return whether any group after state `before`, up to state `after`, is selected."""
-        return any(self._selects_number(pair, before.get(pair, 0), number) for pair, number in after.items())
+        return any(
+            self._selects_any_sequence_number(pair, before.get(pair, 0), number) for pair, number in after.items()
+        )
 
     def may_select_after(self, before: GtidState) -> bool:
         """Return whether a group after a state may be selected."""
@@ -596,11 +598,11 @@ class _GtidSelection(msgspec.Struct, frozen=True):
             return True
         sources = (source.partition("-") for source in self.include.sources)
         known_pairs = ((int(domain), int(server)) for domain, _, server in sources if server.isdecimal())
-        return any(self._selects_number(pair, before.get(pair, 0), _MAX_NUMBER) for pair in known_pairs)
+        return any(self._selects_any_sequence_number(pair, before.get(pair, 0), _MAX_NUMBER) for pair in known_pairs)
 
-    def _selects_number(self, pair: DomainServer, low: int, high: int) -> bool:
+    def _selects_any_sequence_number(self, domain_and_server: DomainServer, low: int, high: int) -> bool:
         """Return whether a number in `(low, high]` of this (domain, server) is selected."""
-        domain, server = pair
+        domain, server = domain_and_server
         if self.start is not None and domain in self.start:
             low = max(low, self.start[domain])
         if self.stop is not None:
@@ -614,7 +616,7 @@ class _GtidSelection(msgspec.Struct, frozen=True):
 
 
 def _parse_selection(demand: GtidSelection) -> _GtidSelection:
-    start, stop = (None if text is None else parse_last_gtids(text) for text in (demand.start, demand.stop))
+    start, stop = (None if text is None else parse_gtid_position(text) for text in (demand.start, demand.stop))
     by_domain = [None if one is None else {int(line): number for line, number in one.items() if line.isdecimal()}
                  for one in (start, stop)]  # fmt: skip
     return _GtidSelection(
@@ -634,12 +636,14 @@ def find_selected_parts(context: IbbFileContext, demand: GtidSelection) -> list[
     if header is None or number is None or size is None or context.read is None or header.file_no != number:
         return None
     search = _StateSearch(context, PageStore(context), _parse_selection(demand), number)
-    first = search.read_state(number, 1)
+    first = search.read_state_at_page(number, 1)
     if first is None:
         return None
     interval = header.diff_state_interval
     state_pages = list(range(interval, min(header.page_count, size // context.page_size), interval)) if interval else []
-    parts = search.iter_parts([1, *state_pages], first, search.read_state(number + 1, 1), size)
+    parts = search.iter_parts_with_selected_groups(
+        [1, *state_pages], first, search.read_state_at_page(number + 1, 1), size
+    )
     return _join_adjacent_parts(parts)
 
 
@@ -660,25 +664,27 @@ class _StateSearch(msgspec.Struct):
     selection: _GtidSelection
     number: int
 
-    def read_state(self, number: int, page: int) -> dict[DomainServer, int] | None:
+    def read_state_at_page(self, file_no: int, page_no: int) -> dict[DomainServer, int] | None:
         """Read the state stored at the start of a page; None if the page has no readable state."""
-        position = IbbPosition(number, page * self.context.page_size)
+        position = IbbPosition(file_no, page_no * self.context.page_size)
         try:
             return state_numbers(
-                parse_state(self.store.read_record(position, IbbRecordType.GTID_STATE, self.context.max_record))
+                parse_gtid_state(self.store.read_record(position, IbbRecordType.GTID_STATE, self.context.max_record))
             )
         except (UnreadableError, MalformedError):
             return None
 
-    def iter_parts(
-        self, state_pages: list[int], first: GtidState, last: GtidState | None, size: int
+    def iter_parts_with_selected_groups(
+        self, state_pages: list[int], state_at_start: GtidState, state_at_end: GtidState | None, file_size: int
     ) -> Iterator[tuple[int, int]]:
         """Yield the parts between state pages that may hold selected groups.
 
-        `last`: state after the file; None = unknown.
+        `state_at_end`: state after the file; None = unknown.
         """
         page_size = self.context.page_size
-        pending: list[tuple[int, int, GtidState, GtidState | None]] = [(0, len(state_pages), first, last)]
+        pending: list[tuple[int, int, GtidState, GtidState | None]] = [
+            (0, len(state_pages), state_at_start, state_at_end)
+        ]
         while pending:
             low, high, before, after = pending.pop()
             if not (
@@ -688,19 +694,22 @@ class _StateSearch(msgspec.Struct):
             ):
                 continue
             middle = (low + high) // 2
-            between = self._full_state(first, state_pages[middle]) if high - low > 1 else None
+            between = self._complete_state_at_page(state_at_start, state_pages[middle]) if high - low > 1 else None
             if between is not None:
                 pending.append((middle, high, between, after))
                 pending.append((low, middle, before, between))
             elif high - low > 1 and self._is_empty_page(state_pages[middle]):
                 pending.append((low, middle, before, after))  # the log ends before this page
             else:
-                yield state_pages[low] * page_size, state_pages[high] * page_size if high < len(state_pages) else size
+                yield (
+                    state_pages[low] * page_size,
+                    state_pages[high] * page_size if high < len(state_pages) else file_size,
+                )
 
-    def _full_state(self, first: GtidState, page: int) -> GtidState | None:
-        """Return the complete state at a page: the state at the start of the file, with later changes."""
-        changed = self.read_state(self.number, page)
-        return None if changed is None else {**first, **changed}
+    def _complete_state_at_page(self, state_at_start: GtidState, page_no: int) -> GtidState | None:
+        """Return the complete state at a page_no: the state at the start of the file, with later changes."""
+        changed = self.read_state_at_page(self.number, page_no)
+        return None if changed is None else {**state_at_start, **changed}
 
     def _is_empty_page(self, page: int) -> bool:
         read, size = self.context.read, self.context.page_size
@@ -709,7 +718,7 @@ class _StateSearch(msgspec.Struct):
 
 # --- JSON lines by compiled code ---
 
-_make_event_line = LazyRef("binlog_events.json_line_kernels:make_event_line")
+_make_event_line = LazyRef("binlog_events.json_line_kernels:make_event_json_line")
 
 
 def json_line(context: IbbFileContext) -> JsonLine | None:
@@ -720,15 +729,15 @@ def json_line(context: IbbFileContext) -> JsonLine | None:
 # --- Layouts with native code ---
 
 
-def native_layouts() -> list[LogFileLayout]:
+def list_compiled_layouts() -> list[LogFileLayout]:
     """Return one layout for each page size, with events as records."""
     return [
-        LogFileLayout("", 0, make_page_level(1 << shift), context=_make_context(1 << shift))
+        LogFileLayout("", 0, make_page_level(1 << shift), context=_make_event_level_context(1 << shift))
         for shift in PAGE_SIZE_SHIFTS
     ]
 
 
-def _make_context(page_size: int) -> IbbFileContext:
+def _make_event_level_context(page_size: int) -> IbbFileContext:
     context = IbbFileContext(None, page_size, None, True, None, "event", "", 0, 0)
     context.events = GroupEventDecoder(context)
     return context

@@ -35,19 +35,19 @@ from binlogtool.format_api.schema_fields import (
 )
 from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
 from binlogtool.formats.binlog_events.decode import (
-    NO_OWNER,
     NO_RECORD,
+    NO_TRANSACTION,
     EventTracker,
+    OwningTransaction,
     TableMaps,
     TrackedBatch,
-    TransactionOwner,
 )
 from binlogtool.formats.binlog_events.decode import BinlogFileContext as EventContext
 from binlogtool.formats.binlog_events.event_schemas import SCAN_COLUMNS, XID, load_xid
 from binlogtool.formats.binlog_events.gtid.gtid_events import DOMAIN_ID, FLAGS2, SEQ_NO, read_mariadb_number
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.transactions.boundaries import STANDALONE
-from binlogtool.formats.binlog_events.transactions.boundaries import TransactionGroups as Transactions
+from binlogtool.formats.binlog_events.transactions.boundaries import TransactionGroupState as Transactions
 from binlogtool.formats.binlog_events.wire_format import (
     CHECKSUM_SIZE,
     DELETE_COMPRESSED_V2,
@@ -68,7 +68,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     EventType,
     FormatDescription,
     load_header,
-    parse_description,
+    parse_format_description,
     supports_checksums,
 )
 from binlogtool.formats.binlog_events.wire_format import XID as XID_EVENT
@@ -83,14 +83,14 @@ from binlogtool.formats.mariadb_innodb_binlog.records.parse_records import (
     PageStore,
     RecordBytes,
     UnreadableError,
-    parse_commit,
-    parse_node,
+    parse_commit_header,
+    parse_oob_node_header,
 )
 from binlogtool.formats.mariadb_innodb_binlog.schema import (
     EVENT,
     IbbFileContext,
     IbbRecordType,
-    read_compr_int,
+    read_compressed_integer,
 )
 
 # --- COMMIT records and their event groups ---
@@ -103,7 +103,7 @@ _INT63_MASK = (1 << 63) - 1
 _NUMBERS_PER_COMMIT = 10
 
 
-class GroupHead(NamedTuple):
+class GroupFirstEvent(NamedTuple):
     """First event of a group; None = unknown.
 
     `time`: microseconds since 1970.
@@ -115,10 +115,10 @@ class GroupHead(NamedTuple):
     server_id: int | None
 
 
-NO_GROUP_HEAD = GroupHead(None, None, None, None)
+NO_GROUP_HEAD = GroupFirstEvent(None, None, None, None)
 
 
-def read_first_event(data: RecordBytes, offset: int) -> GroupHead:
+def read_first_event(data: RecordBytes, offset: int) -> GroupFirstEvent:
     """Read the header and GTID of the event at `data[offset]`."""
     if len(data) < offset + HEADER_SIZE:
         return NO_GROUP_HEAD
@@ -126,9 +126,9 @@ def read_first_event(data: RecordBytes, offset: int) -> GroupHead:
     time = second * 1_000_000 if second else None
     body = offset + HEADER_SIZE
     if code != GTID or len(data) < body + FLAGS2:
-        return GroupHead(code, None, time, server)
+        return GroupFirstEvent(code, None, time, server)
     domain, seq_no = read_mariadb_number(bytes(data[body : body + FLAGS2]))
-    return GroupHead(code, IbbGtid(domain, server, seq_no), time, server)
+    return GroupFirstEvent(code, IbbGtid(domain, server, seq_no), time, server)
 
 
 def read_gtid_flags(data: RecordBytes, offset: int) -> int:
@@ -137,10 +137,10 @@ def read_gtid_flags(data: RecordBytes, offset: int) -> int:
     return data[end] if len(data) > end and data[offset + TYPE_AT] == GTID else 0
 
 
-def read_commit_head(data: RecordBytes) -> GroupHead:
+def read_commit_head(data: RecordBytes) -> GroupFirstEvent:
     """Read the first event in a COMMIT record."""
     try:
-        return read_first_event(data, parse_commit(data).payload_at)
+        return read_first_event(data, parse_commit_header(data).payload_at)
     except MalformedError:
         return NO_GROUP_HEAD
 
@@ -149,7 +149,7 @@ def read_commit_head(data: RecordBytes) -> GroupHead:
 
 
 @kernel(load_uint32)
-def walk_group_events(buf: UInt8s, pos: int, limit: int) -> tuple[int, int, int, int]:
+def count_events_and_find_xid(buf: UInt8s, pos: int, limit: int) -> tuple[int, int, int, int]:
     """Walk the consecutive events in `buf[pos:limit]`.
 
     Returns:
@@ -178,8 +178,10 @@ def walk_group_events(buf: UInt8s, pos: int, limit: int) -> tuple[int, int, int,
     return events, pos, xid_at, changes
 
 
-@kernel(load_uint32, load_int64, load_xid, read_compr_int, walk_group_events)
-def scan_commit_records(buf: UInt8s, count: int, codes: Int64s, lows: Int64s, highs: Int64s, out: MutableInt64s) -> int:
+@kernel(load_uint32, load_int64, load_xid, read_compressed_integer, count_events_and_find_xid)
+def write_and_count_commit_numbers(
+    buf: UInt8s, count: int, codes: Int64s, lows: Int64s, highs: Int64s, out: MutableInt64s
+) -> int:
     """Write ten numbers per COMMIT record to `out` (see `CommitNumbers`); return the number of COMMIT records."""
     commit_count = 0
     for i in range(count):
@@ -192,7 +194,7 @@ def scan_commit_records(buf: UInt8s, count: int, codes: Int64s, lows: Int64s, hi
         out[out_at] = i
         for k in range(1, _NUMBERS_PER_COMMIT):
             out[out_at + k] = 0
-        nodes, pos = read_compr_int(buf, low, high)
+        nodes, pos = read_compressed_integer(buf, low, high)
         out[out_at + 1] = nodes
         if pos < 0 or nodes != 0:
             out[out_at + 2] = -1
@@ -201,7 +203,7 @@ def scan_commit_records(buf: UInt8s, count: int, codes: Int64s, lows: Int64s, hi
         if high - pos < HEADER_SIZE:
             continue
         out[out_at + 3] = buf[pos + TYPE_AT]
-        events, end, xid_at, changes = walk_group_events(buf, pos, high)
+        events, end, xid_at, changes = count_events_and_find_xid(buf, pos, high)
         out[out_at + 4] = events if end == high else -1
         out[out_at + 5] = load_uint32(buf, pos + SERVER_ID_AT)
         if xid_at >= 0 and high - xid_at >= _XID_END:
@@ -249,13 +251,13 @@ _U64 = (1 << 64) - 1
 
 
 class CommitScanner:
-    """Runs `scan_commit_records` over batches."""
+    """Runs `write_and_count_commit_numbers` over batches."""
 
     def __init__(self, compile_kernel: Callable[[Kernel], Kernel]) -> None:
-        self._run = compile_kernel(scan_commit_records)
+        self._run = compile_kernel(write_and_count_commit_numbers)
         self._out = array("q")
 
-    def scan_batch(self, batch: Batch) -> Iterator[CommitNumbers]:
+    def iter_commit_numbers(self, batch: Batch) -> Iterator[CommitNumbers]:
         """Yield facts about the COMMIT records of a batch, in order."""
         count = batch.frames.count
         if len(self._out) < _NUMBERS_PER_COMMIT * count:
@@ -291,7 +293,7 @@ class EventTilingChecker(msgspec.Struct):
     _skip: int = 0
     _head: bytearray = msgspec.field(default_factory=bytearray)
 
-    def add_bytes(self, data: bytes | memoryview) -> None:
+    def check_next_bytes(self, data: bytes | memoryview) -> None:
         """Add the next bytes."""
         offset, size = 0, len(data)
         while offset < size and not self.is_broken:
@@ -367,7 +369,7 @@ class OobForest:
         last = reference.last
         if not last or last >= before:
             raise UnreadableError(f"the last out-of-band node at {last} is not before {before}", "oob-shape")
-        self.nodes = read_node(store, last).node_index + 1
+        self.nodes = read_oob_node_header(store, last).node_index + 1
         if self.nodes * NODE_COST > max_bytes:
             text = f"{self.nodes:,} nodes of out-of-band data are more than the ceiling of {max_bytes:,} bytes allows"
             raise UnreadableError(text, "oob-too-large")
@@ -400,10 +402,10 @@ class OobForest:
                     continue
                 head += piece
                 if len(head) >= _MAX_HEADER_AND_BYTE:
-                    yield memoryview(head)[parse_node(head).data_at :]
+                    yield memoryview(head)[parse_oob_node_header(head).data_at :]
                     skipped = True
             if not skipped:
-                yield memoryview(head)[parse_node(head).data_at :]
+                yield memoryview(head)[parse_oob_node_header(head).data_at :]
 
     def _follow_right_links(self, before: IbbPosition) -> None:
         """Follow the right links from the last node to the first."""
@@ -413,7 +415,7 @@ class OobForest:
                 raise UnreadableError(f"out-of-band node {index} is not linked", "oob-shape")
             if place >= above:
                 raise UnreadableError(f"out-of-band node {index} at {place} is not before {above}", "oob-shape")
-            node = read_node(self._store, place)
+            node = read_oob_node_header(self._store, place)
             if node.node_index != index:
                 text = f"the out-of-band node at {place} has index {node.node_index}, expected {index}"
                 raise UnreadableError(text, "oob-shape")
@@ -440,12 +442,12 @@ class OobForest:
             left = IbbPosition(self._links_flat[at + 2], self._links_flat[at + 3])
             if left != expected:
                 if left:
-                    read_node(self._store, left)  # raises an error if there is no node
+                    read_oob_node_header(self._store, left)  # raises an error if there is no node
                 text = f"out-of-band node {index} has the left link {left}, the shape demands {expected}"
                 raise UnreadableError(text, "oob-shape")
 
 
-def read_node(store: PageStore, position: IbbPosition) -> OobNode:
+def read_oob_node_header(store: PageStore, position: IbbPosition) -> OobNode:
     """Read the header of the node at a position; raise UnreadableError if there is none."""
     head = b""
     for piece in store.iter_record_pieces(position, _OOB_DATA):
@@ -453,7 +455,7 @@ def read_node(store: PageStore, position: IbbPosition) -> OobNode:
         if len(head) >= _MAX_HEADER_AND_BYTE:
             break
     try:
-        return parse_node(head)
+        return parse_oob_node_header(head)
     except MalformedError as error:
         raise UnreadableError(f"the out-of-band node at {position}: {error.args[0]}", "oob-shape") from None
 
@@ -476,7 +478,7 @@ class EventGroup(msgspec.Struct, frozen=True):
     position: IbbPosition
     size: int
     record: int
-    head: GroupHead
+    head: GroupFirstEvent
     references: tuple[OobReference, ...]
     payload_size: int
     data: bytes
@@ -503,14 +505,14 @@ class CommitGroupReader:
         low, high = int(batch.frames["offset"][index]), int(batch.frames["end"][index])
         data = batch.window[low:high]
         try:
-            commit = parse_commit(data)
+            commit = parse_commit_header(data)
         except MalformedError as error:
             text = f"{error.args[0]}"
             return make_finding(error.finding_id, offset, size, text, record=record, diagnosis="commit-malformed")
         position = IbbPosition(self._context.number or 0, offset)
         head = read_first_event(data, commit.payload_at)
         try:
-            all_data, forest_problem = self._join_data(data, commit, position)
+            all_data, forest_problem = self._join_payload_and_oob_data(data, commit, position)
         except UnreadableError as error:
             return report_unreadable_group(error, offset, size, record, head)
         problem = (
@@ -519,10 +521,10 @@ class CommitGroupReader:
         payload_size = len(data) - commit.payload_at
         return EventGroup(position, size, record, head, commit.references, payload_size, all_data, problem)
 
-    def _join_data(
-        self, data: memoryview, commit: CommitRecord, position: IbbPosition
+    def _join_payload_and_oob_data(
+        self, commit_bytes: memoryview, commit: CommitRecord, position: IbbPosition
     ) -> tuple[bytes, UnreadableError | None]:
-        joined, max_bytes = bytearray(data[commit.payload_at :]), self._context.max_group
+        joined, max_bytes = bytearray(commit_bytes[commit.payload_at :]), self._context.max_group
         problem = None
         for reference in commit.references:
             forest = OobForest(self.store, reference, position, max_bytes)
@@ -534,7 +536,9 @@ class CommitGroupReader:
         return bytes(joined), problem
 
 
-def report_unreadable_group(error: UnreadableError, offset: int, size: int, record: int, head: GroupHead) -> Finding:
+def report_unreadable_group(
+    error: UnreadableError, offset: int, size: int, record: int, head: GroupFirstEvent
+) -> Finding:
     """Create the finding about a COMMIT record whose out-of-band data cannot be read."""
     finding_id = FINDING_IDS.get(error.diagnosis, "dangling-reference")
     hint = "; --max inflate=SIZE raises it" if error.diagnosis == "oob-too-large" else ""
@@ -556,36 +560,36 @@ _MAX_BATCH_EVENTS = 1 << 14
 
 
 @kernel(load_header)
-def append_group_events(buf: UInt8s, pos: int, limit: int, out: MutableInt64s, event: int) -> int:
-    """Append the events in `buf[pos:limit]` to the columns, from row `event` on.
+def append_group_event_columns(buf: UInt8s, pos: int, limit: int, out: MutableInt64s, event_index: int) -> int:
+    """Append the events in `buf[pos:limit]` to the columns, from row `event_index` on.
 
     Returns:
         Number of events after the last one; -1 = the bytes are not only events, the columns are full, or there is a
         FORMAT_DESCRIPTION.
     """
     while pos < limit:
-        if limit - pos < HEADER_SIZE or event == _MAX_BATCH_EVENTS:
+        if limit - pos < HEADER_SIZE or event_index == _MAX_BATCH_EVENTS:
             return -1
         time, code, server, size, position, flags, _body = load_header(buf, pos, limit)
         if size < HEADER_SIZE or size > limit - pos or code == FORMAT_DESCRIPTION:
             return -1
-        out[_MAX_BATCH_EVENTS * _OFFSET + event] = pos
-        out[_MAX_BATCH_EVENTS * _END + event] = pos + size
-        out[_MAX_BATCH_EVENTS * _TIME + event] = time
-        out[_MAX_BATCH_EVENTS * _TYPE + event] = code
-        out[_MAX_BATCH_EVENTS * _SERVER + event] = server
-        out[_MAX_BATCH_EVENTS * _SIZE + event] = size
-        out[_MAX_BATCH_EVENTS * _POSITION + event] = position
-        out[_MAX_BATCH_EVENTS * _FLAGS + event] = flags
-        out[_MAX_BATCH_EVENTS * _BODY_START + event] = pos + HEADER_SIZE
-        out[_MAX_BATCH_EVENTS * _BODY_END + event] = pos + size
-        event += 1
+        out[_MAX_BATCH_EVENTS * _OFFSET + event_index] = pos
+        out[_MAX_BATCH_EVENTS * _END + event_index] = pos + size
+        out[_MAX_BATCH_EVENTS * _TIME + event_index] = time
+        out[_MAX_BATCH_EVENTS * _TYPE + event_index] = code
+        out[_MAX_BATCH_EVENTS * _SERVER + event_index] = server
+        out[_MAX_BATCH_EVENTS * _SIZE + event_index] = size
+        out[_MAX_BATCH_EVENTS * _POSITION + event_index] = position
+        out[_MAX_BATCH_EVENTS * _FLAGS + event_index] = flags
+        out[_MAX_BATCH_EVENTS * _BODY_START + event_index] = pos + HEADER_SIZE
+        out[_MAX_BATCH_EVENTS * _BODY_END + event_index] = pos + size
+        event_index += 1
         pos += size
-    return event
+    return event_index
 
 
-@kernel(append_group_events, read_compr_int)
-def unfold_groups(
+@kernel(append_group_event_columns, read_compressed_integer)
+def unfold_groups_until_unsupported(
     buf: UInt8s, record: int, count: int, codes: Int64s, lows: Int64s, highs: Int64s, places: Int64s, sizes: Int64s,
     first_record: int, out: MutableInt64s,
 ) -> tuple[int, int]:  # fmt: skip
@@ -593,10 +597,10 @@ def unfold_groups(
     event_count = 0
     while record < count:
         if codes[record] == _COMMIT:
-            nodes, pos = read_compr_int(buf, lows[record], highs[record])
+            nodes, pos = read_compressed_integer(buf, lows[record], highs[record])
             if pos < 0 or nodes != 0:
                 return record, event_count
-            group_end = append_group_events(buf, pos, highs[record], out, event_count)
+            group_end = append_group_event_columns(buf, pos, highs[record], out, event_count)
             if group_end < 0:
                 return record, event_count
             while event_count < group_end:
@@ -609,20 +613,22 @@ def unfold_groups(
     return count, event_count
 
 
-class PlainGroupReader:
-    """Runs `unfold_groups` over batches."""
+class GroupWithoutOobReader:
+    """Runs `unfold_groups_until_unsupported` over batches."""
 
     def __init__(self, compile_kernel: Callable[[Kernel], Kernel]) -> None:
-        self._run = compile_kernel(unfold_groups)
+        self._run = compile_kernel(unfold_groups_until_unsupported)
         self._out = zeroed_int64(_MAX_BATCH_EVENTS * (len(EVENT_COLUMNS) + len(RecordPositions._fields)))
 
-    def read_groups(self, batch: Batch, index: int) -> tuple[Batch | None, int]:
-        """Read the events of the groups from record `index` on; return (events, first group for the general path)."""
+    def unfold_next_groups(self, batch: Batch, first_record_index: int) -> tuple[Batch | None, int]:
+        """Read the events of the groups from record `first_record_index` on; return (events, first group for the
+        general path).
+        """
         assert batch.positions is not None
         record_columns = [batch.frames[name] for name in ("type_code", "offset", "end")]
         next_record, count = self._run(
             batch.window,
-            index,
+            first_record_index,
             batch.frames.count,
             *record_columns,
             *batch.positions[:2],
@@ -679,15 +685,19 @@ class _GroupTracker(EventTracker):
 
     def track_records(self, batch: Batch, start: int, stop: int) -> TrackedBatch:
         """Return the transaction and the table map of each of the events `[start, stop)`."""
-        owners, maps = list[TransactionOwner](), list[TableMap | None]()
+        owners, maps = list[OwningTransaction](), list[TableMap | None]()
         for group, events in groupby(batch.record_numbers(start, stop)):
-            stop, owner, begins = start + len(list(events)), self.current_owner, group != self.container_record
+            stop, owner, begins = start + len(list(events)), self.current_transaction, group != self.container_record
             if begins:
-                self.container_record, self.transactions, self.current_owner = group, Transactions(), NO_OWNER
-                self.maps.clear()
+                self.container_record, self.transactions, self.current_transaction = (
+                    group,
+                    Transactions(),
+                    NO_TRANSACTION,
+                )
+                self.maps.forget_all_maps()
             group_owners, group_maps = super().track_records(batch, start, stop)
-            self.current_owner = group_owners[0] if begins else owner
-            owners += [self.current_owner] * len(group_owners)
+            self.current_transaction = group_owners[0] if begins else owner
+            owners += [self.current_transaction] * len(group_owners)
             maps += group_maps
             start = stop
         return TrackedBatch(owners, maps)
@@ -737,7 +747,7 @@ class EventAssembler:
 
     def __init__(self, context: IbbFileContext, compile_kernel: Callable[[Kernel], Kernel]) -> None:
         self._records = RecordAssembler(context, compile_kernel)
-        self._groups, self._plain_groups = CommitGroupReader(context), PlainGroupReader(compile_kernel)
+        self._groups, self._plain_groups = CommitGroupReader(context), GroupWithoutOobReader(compile_kernel)
         self.events = context.events = GroupEventDecoder(context)
 
     @property
@@ -768,7 +778,7 @@ class EventAssembler:
     def _convert_batch(self, records: Batch) -> Iterator[Batch | Finding]:
         index = 0
         while index < records.frames.count:
-            events, index = self._plain_groups.read_groups(records, index)
+            events, index = self._plain_groups.unfold_next_groups(records, index)
             if events is not None:
                 yield events
             if index < records.frames.count:
@@ -810,17 +820,21 @@ class EventAssembler:
             if not HEADER_SIZE <= length <= size - offset:
                 break
             end = offset + length
-            stop = end - self._read_description(data[offset:end]) if code == _FORMAT_DESCRIPTION else end
+            stop = (
+                end - self._apply_description_and_get_checksum_size(data[offset:end])
+                if code == _FORMAT_DESCRIPTION
+                else end
+            )
             values = (offset, end, 0, time, code, server, length, position, flags, offset + HEADER_SIZE, stop, 0)
             for append, value in zip(append_to, values, strict=True):
                 append(value)
             offset = end
         return columns, offset
 
-    def _read_description(self, event: bytes) -> int:
+    def _apply_description_and_get_checksum_size(self, event: bytes) -> int:
         """Apply a FORMAT_DESCRIPTION; return the size of the checksum after it."""
         try:
-            description = parse_description(event)
+            description = parse_format_description(event)
         except MalformedError:
             return 0
         self.events.set_description(description)

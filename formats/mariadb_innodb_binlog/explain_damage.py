@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding
-from binlogtool.format_api.format import FileHead, HeaderFlip, correct_head, find_flip_by_checksum
+from binlogtool.format_api.format import FileHead, HeaderFlip, correct_head, find_bit_flip_by_checksum
 from binlogtool.format_api.layout import CRC32C, LogFileLayout
 from binlogtool.formats.mariadb_innodb_binlog.schema import (
     CRC_SIZE,
@@ -21,7 +21,7 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import (
     SHORT_HEADER_SIZE,
     IbbFileContext,
     is_page_crc_right,
-    is_short_crc_right,
+    is_short_header_crc_right,
     parse_header,
 )
 
@@ -63,18 +63,18 @@ def find_header_bit_flips(head: FileHead) -> Iterator[HeaderFlip]:
     short = head.data[:SHORT_HEADER_SIZE]
     if head.peek is None or len(short) < SHORT_HEADER_SIZE or not any(short):
         return
-    short_crc_ok = is_short_crc_right(short)
+    short_crc_ok = is_short_header_crc_right(short)
     if not short_crc_ok:
-        bit = find_flip_by_checksum(CRC32C, short, SHORT_HEADER_SIZE - CRC_SIZE, 0)
+        bit = find_bit_flip_by_checksum(CRC32C, short, SHORT_HEADER_SIZE - CRC_SIZE, 0)
     else:
         page = _read_header_page(head)
-        bit = None if is_page_crc_right(page) else find_flip_by_checksum(CRC32C, page, len(page) - CRC_SIZE, 0)
+        bit = None if is_page_crc_right(page) else find_bit_flip_by_checksum(CRC32C, page, len(page) - CRC_SIZE, 0)
     if bit is None:
         return
     flip = HeaderFlip(*bit, "both CRCs of the page prove it", 0, SHORT_HEADER_SIZE, diagnosis="header-damaged")
     corrected_head = correct_head(head, flip)
     page = _read_header_page(corrected_head)
-    if not is_short_crc_right(corrected_head.data) or not is_page_crc_right(page):
+    if not is_short_header_crc_right(corrected_head.data) or not is_page_crc_right(page):
         return
     if short_crc_ok:
         flip = flip._replace(length=len(page), id="checksum-mismatch", diagnosis="header-tail-damaged")

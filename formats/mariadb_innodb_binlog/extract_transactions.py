@@ -25,17 +25,17 @@ from binlogtool.formats.binlog_events.wire_format import (
     MAGIC,
     EventType,
     FormatDescription,
-    parse_description,
+    parse_format_description,
 )
 from binlogtool.formats.binlog_events.write_mariadb_binlog import (
-    description_for_new_file,
+    add_position_and_checksum,
     encode_description_body,
     encode_event,
-    reframe_event,
+    make_description_for_new_file,
     split_events,
 )
 from binlogtool.formats.mariadb_innodb_binlog.event_groups import CommitGroupReader, EventGroup
-from binlogtool.formats.mariadb_innodb_binlog.records.parse_records import parse_state
+from binlogtool.formats.mariadb_innodb_binlog.records.parse_records import parse_gtid_state
 from binlogtool.formats.mariadb_innodb_binlog.schema import IbbFileContext, IbbRecordType
 
 if TYPE_CHECKING:
@@ -64,13 +64,13 @@ class IbbEventGroupReader:
                 group = self._groups.read_group(batch, index)
                 yield group if isinstance(group, Finding) else _make_portable_group(group)
             elif codes[index] == _STATE:
-                yield from self._read_state(batch, index)
+                yield from self._iter_gtid_state_of_record(batch, index)
 
-    def _read_state(self, batch: Batch, index: int) -> Iterator[PriorGtids]:
+    def _iter_gtid_state_of_record(self, batch: Batch, index: int) -> Iterator[PriorGtids]:
         """Yield the GTID state of a state record; nothing if it cannot be parsed (the validator reports that)."""
         assert batch.positions is not None
         try:
-            state = parse_state(batch.record_bytes(index))
+            state = parse_gtid_state(batch.record_bytes(index))
         except MalformedError:
             return
         yield PriorGtids(state.gtids, int(batch.positions[0][index]) // self._context.page_size == 1)
@@ -116,7 +116,7 @@ def _report_misaligned(group: EventGroup, reason: str) -> Finding:
 # --- The log as SQL statements ---
 
 
-class GroupStatements(msgspec.Struct):
+class GroupScriptWriter(msgspec.Struct):
     """`ScriptWriter` of batches of events.
 
     `_descriptions`: pairs of the description in the log and the one passed to `writer`, which many files may share.
@@ -127,13 +127,13 @@ class GroupStatements(msgspec.Struct):
     _descriptions: tuple[FormatDescription, FormatDescription] | None = None
     _contexts: tuple[EventContext, EventContext] | None = None
 
-    def read_records(
+    def make_record_texts(
         self, context: IbbFileContext, batch: Batch, start: int, stop: int, limits: Limits
     ) -> list[bytes | BodyWithFindings]:
         """Return the text for each event. Raises UsageError: the records are not events."""
         if context.events is None:
             raise UsageError(f"--level {context.level}: records of this level have no statements; use --level event")
-        return self.writer.read_records(
+        return self.writer.make_record_texts(
             self._writer_context(context.events.context, batch, start), batch, start, stop, limits
         )
 
@@ -141,7 +141,7 @@ class GroupStatements(msgspec.Struct):
         """Return the context of these events, with the FORMAT_DESCRIPTION of a classic binary log."""
         log_description = file_context.description
         if self._descriptions is None or self._descriptions[0] is not log_description:
-            self._descriptions = log_description, _encode_description(log_description, batch, start)
+            self._descriptions = log_description, _rebuild_description_event(log_description, batch, start)
         writer_description = self._descriptions[1]
         if (
             self._contexts is None
@@ -161,7 +161,7 @@ class GroupStatements(msgspec.Struct):
         """Reason why nothing more is written although the log continues; None = writing was not stopped."""
         return self.writer.stop_finding
 
-    def write_compiled(
+    def write_until_unsupported(
         self,
         context: IbbFileContext,
         batch: Batch | FlatRecords,
@@ -173,10 +173,12 @@ class GroupStatements(msgspec.Struct):
         """Return no text: compiled code copies checksums, and these events have none."""
         return b"", start
 
-    def skip_records(self, context: IbbFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> None:
+    def note_unselected_records(
+        self, context: IbbFileContext, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> None:
         """Process records that are not selected; called in log order with the others."""
         if context.events is not None:
-            self.writer.skip_records(context.events.context, batch, start, stop, limits)
+            self.writer.note_unselected_records(context.events.context, batch, start, stop, limits)
 
     @property
     def row_changes(self) -> int | None:
@@ -188,9 +190,9 @@ class GroupStatements(msgspec.Struct):
         """True if nothing has been written so far."""
         return self.writer.is_empty
 
-    def handle_missing_records(self, what: str = "") -> bytes:
+    def write_text_for_gap(self, what: str = "") -> bytes:
         """Return the text for a gap in the records: an open transaction must not be committed."""
-        return self.writer.handle_missing_records(what)
+        return self.writer.write_text_for_gap(what)
 
     def finish(self) -> bytes:
         """Return the text after the last record."""
@@ -201,15 +203,17 @@ class GroupStatements(msgspec.Struct):
         return self.writer.final_findings()
 
 
-def _encode_description(description: FormatDescription, batch: Batch, start: int) -> FormatDescription:
+def _rebuild_description_event(description: FormatDescription, batch: Batch, start: int) -> FormatDescription:
     """Return the description with its event in the form of the server that wrote the group of event `start`."""
     first = get_event(batch, next(i for i in range(start, -1, -1) if not batch.inner_offset(i)))
-    body = encode_description_body(description_for_new_file(description, description.create_timestamp))
-    return parse_description(
-        reframe_event(encode_event(EventType.FORMAT_DESCRIPTION, first.time, first.server_id, body), len(MAGIC))
+    body = encode_description_body(make_description_for_new_file(description, description.create_timestamp))
+    return parse_format_description(
+        add_position_and_checksum(
+            encode_event(EventType.FORMAT_DESCRIPTION, first.time, first.server_id, body), len(MAGIC)
+        )
     )
 
 
-def make_group_script(wording: ScriptOptions) -> GroupStatements:
+def make_group_script(wording: ScriptOptions) -> GroupScriptWriter:
     """Create the writer of the log as SQL statements."""
-    return GroupStatements(script_of_events(wording))
+    return GroupScriptWriter(script_of_events(wording))

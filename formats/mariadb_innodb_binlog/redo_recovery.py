@@ -44,7 +44,7 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import (
     IbbRecordType,
     file_name,
     is_page_crc_right,
-    is_short_crc_right,
+    is_short_header_crc_right,
     parse_header,
 )
 
@@ -123,22 +123,22 @@ class PageRelation(enum.StrEnum):
     CONFLICT = "conflict"
 
 
-def compare_page(disk: bytes, page: RecoveredPage) -> PageRelation:
+def compare_page_with_recovered(disk_page: bytes, recovered_page: RecoveredPage) -> PageRelation:
     """Compare a page on disk (b"" = absent) with a recovered one.
 
     AHEAD: the disk page continues after the proven bytes; recovery truncates it there. BEHIND: it is zero or an older
     prefix, and recovery completes it. TORN: its CRC is wrong. CONFLICT: it has other bytes and a right CRC: damage, or
     the redo log belongs to another server.
     """
-    if disk == page.data:
+    if disk_page == recovered_page.data:
         return PageRelation.EQUAL
-    payload = disk[: len(page.data) - CRC_SIZE]
-    if any(disk) and CRC32C(payload) != int.from_bytes(disk[len(payload) :], "little"):
+    payload = disk_page[: len(recovered_page.data) - CRC_SIZE]
+    if any(disk_page) and CRC32C(payload) != int.from_bytes(disk_page[len(payload) :], "little"):
         return PageRelation.TORN
-    if payload[: page.used] == page.data[: page.used]:
+    if payload[: recovered_page.used] == recovered_page.data[: recovered_page.used]:
         return PageRelation.AHEAD
     older = payload.rstrip(b"\0")
-    return PageRelation.BEHIND if page.data.startswith(older) else PageRelation.CONFLICT
+    return PageRelation.BEHIND if recovered_page.data.startswith(older) else PageRelation.CONFLICT
 
 
 class BinlogRecovery:
@@ -163,7 +163,7 @@ class BinlogRecovery:
                 write_count += 1
                 yield from run.apply_write(write)
             if write_count:
-                yield from run.flush_page()
+                yield from run.finish_current_page()
                 self.outcome = run.make_outcome(write_count)
         except _RecoveryFailure as refused:
             self.outcome = RecoveryOutcome(False, write_count, run.applied, findings=(refused.finding,))
@@ -231,7 +231,7 @@ class _RecoveryRun:
     def _is_skipped(self, write: PageWrite, file_parity: int, page_no: int, offset: int) -> bool:
         """Return whether a record is skipped: it is a repetition, or its bytes are already in the files."""
         if self.start is None:
-            self.start = _find_first_file(self.files, write, file_parity, page_no, offset)
+            self.start = _find_recovery_start(self.files, write, file_parity, page_no, offset)
             if self.start.file_no is not None:
                 self.file_no, self.page_no = self.start.file_no, page_no
                 self.before_start = write.start_lsn < self.start.lsn
@@ -269,23 +269,23 @@ class _RecoveryRun:
         """Advance to the next page or file if the record belongs there; yield the finished page."""
         is_full = self.used in (0, self.size - CRC_SIZE)
         if file_parity != self.file_no & 1:
-            if not is_full or self.page_no + (self.used > 0) < self._pages_on_disk():
+            if not is_full or self.page_no + (self.used > 0) < self._count_pages_on_disk():
                 raise _make_failure(
                     write, f"records are missing at the end of file {self.file_no}, page {self.page_no}"
                 )
             if page_no or offset:
                 raise _make_failure(write, f"records are missing at the start of file {self.file_no + 1}")
-            yield from self.flush_page()
+            yield from self.finish_current_page()
             self.file_no, self.page_no = self.file_no + 1, 0
         elif page_no != self.page_no:
             if not is_full or page_no != self.page_no + 1 or offset:
                 raise _make_failure(write, f"records are missing in file {self.file_no} after page {self.page_no}")
-            yield from self.flush_page()
+            yield from self.finish_current_page()
             self.page_no += 1
         elif offset not in (0, self.used):
             raise _make_failure(write, f"records are missing in file {self.file_no}, page {page_no}")
 
-    def _pages_on_disk(self) -> int:
+    def _count_pages_on_disk(self) -> int:
         """Return the number of pages of the current file on disk; 0 until recovery wrote one, as in the server."""
         if self.open_file_no != self.file_no or self.file_no not in self.files:
             return 0
@@ -306,7 +306,7 @@ class _RecoveryRun:
             )
         self.headers[self.file_no] = header.page_count
 
-    def flush_page(self) -> Iterator[RecoveredPage]:
+    def finish_current_page(self) -> Iterator[RecoveredPage]:
         """Yield the current page with its CRC, if it has any bytes; the next page starts with zeros."""
         crc_at = self.size - CRC_SIZE
         if not self.used:
@@ -335,12 +335,12 @@ class _RecoveryRun:
 
 def _parse_valid_header(page: bytes) -> IbbFileHeader | None:
     """Parse the fields of a header page; None if it is empty or not valid (`fsp_binlog_extract_header_page`)."""
-    header = parse_header(page) if is_short_crc_right(page) else None
+    header = parse_header(page) if is_short_header_crc_right(page) else None
     is_valid = header is not None and header.magic == MAGIC and header.version_major <= VERSION_MAJOR
     return header if is_valid else None
 
 
-def _find_first_file(
+def _find_recovery_start(
     files: dict[int, RecoveryFile], write: PageWrite, file_parity: int, page_no: int, offset: int
 ) -> _RecoveryStart:
     """Return the start position: the file of the first record, or the file whose start later records must reach.
@@ -370,20 +370,21 @@ def _find_first_file(
 
 def _make_failure(write: PageWrite, reason: str) -> _RecoveryFailure:
     text = (
-        f"the server cannot recover the binlog: the redo record {_describe_position(write)} is inconsistent: {reason}"
+        f"the server cannot recover the binlog: the redo record {_describe_redo_record_position(write)} is "
+        f"inconsistent: {reason}"
     )
     return _RecoveryFailure(
-        make_finding("gap-in-sequence", None, 0, text, diagnosis="redo-does-not-fit", **_write_facts(write))
+        make_finding("gap-in-sequence", None, 0, text, diagnosis="redo-does-not-fit", **_build_redo_record_facts(write))
     )
 
 
-def _describe_position(write: PageWrite) -> str:
+def _describe_redo_record_position(write: PageWrite) -> str:
     record = write.record
     parity = "an even" if record.space_id == BINLOG_SPACES[0] else "an odd"
     return f"at LSN {record.lsn} (file with {parity} number, page {record.page_no}, offset {record.offset})"
 
 
-def _write_facts(write: PageWrite) -> dict[str, Any]:
+def _build_redo_record_facts(write: PageWrite) -> dict[str, Any]:
     record = write.record
     place = {"page_no": record.page_no, "offset_in_page": record.offset}
     return {"lsn": record.lsn, "space_id": record.space_id, **place}
@@ -398,10 +399,10 @@ def _report_only_empty_files(files: tuple[int, ...], first: PageWrite) -> Findin
     text = (
         "the redo log has binlog records, but there is no binlog file with data; the server considers this a "
         f"new binlog, ignores the records and deletes the empty files. The first record is "
-        f"{_describe_position(first)}. Unless "
+        f"{_describe_redo_record_position(first)}. Unless "
         "RESET MASTER was the last operation, the active file is missing"
     )
-    facts = {"files": list(files), **_write_facts(first)}
+    facts = {"files": list(files), **_build_redo_record_facts(first)}
     return make_finding("missing-member", None, 0, text, diagnosis="missing-file", **facts)
 
 
@@ -449,7 +450,7 @@ class _GtidCollector:
             CommitScanner(_keep_uncompiled),
         )
 
-    def add_page(self, page: bytes) -> None:
+    def collect_gtids_of_page(self, page: bytes) -> None:
         """Add the next page."""
         window = memoryview(page)
         frames = ColumnTable(1, {"offset": [0], "end": [len(page)]})
@@ -458,7 +459,7 @@ class _GtidCollector:
                 self._add_batch(batch)
 
     def _add_batch(self, batch: Batch) -> None:
-        for numbers in self.commit_scanner.scan_batch(batch):
+        for numbers in self.commit_scanner.iter_commit_numbers(batch):
             gtid = numbers.gtid
             if gtid is None and numbers.payload_at < 0:
                 gtid = _read_gtid(batch, numbers.record_index)
@@ -506,20 +507,22 @@ class _RecoveryCheck:
         pages = recovery.iter_pages()
         first = next((page for page in pages), None)
         if first is not None:
-            start = self._find_record_start(first)
+            start = self._find_page_where_record_starts(first)
             for page in self._iter_pages_on_disk(start, (first.file_no, first.page_no)):
-                self.gtids_after.add_page(page)
+                self.gtids_after.collect_gtids_of_page(page)
             self._compare_pages(chain((first,), pages))
             for page in self._iter_pages_on_disk(start, None):
-                self.gtids_before.add_page(page)
+                self.gtids_before.collect_gtids_of_page(page)
         outcome = recovery.outcome
         yield from (SetFinding(self._member_name(found), found) for found in outcome.findings)
         if self.conflict is not None:
             yield self._report_conflict(*self.conflict)
         if outcome.file_no is not None and outcome.page_no is not None:
-            yield from self._report_changes(outcome.file_no, outcome.page_no * PAGE_SIZE + (outcome.offset or 0))
+            yield from self._report_lost_and_gained_groups(
+                outcome.file_no, outcome.page_no * PAGE_SIZE + (outcome.offset or 0)
+            )
         elif not outcome.applied and outcome.succeeds:
-            yield from self._report_no_records()
+            yield from self._report_no_binlog_redo_records()
         yield from self._report_removed_files(outcome.removed)
 
     def _member_name(self, problem: Finding) -> str:
@@ -536,19 +539,19 @@ class _RecoveryCheck:
 
     def _compare_pages(self, pages: Iterable[RecoveredPage]) -> None:
         for page in pages:
-            relation = compare_page(self._read_page(page.file_no, page.page_no), page)
+            relation = compare_page_with_recovered(self._read_page(page.file_no, page.page_no), page)
             self.relations[relation] += 1
             if relation is _Relation.CONFLICT and self.conflict is None:
                 self.conflict = (page.file_no, page.page_no)
             if page.page_no:
-                self.gtids_after.add_page(page.data)
+                self.gtids_after.collect_gtids_of_page(page.data)
 
-    def _find_record_start(self, first: RecoveredPage) -> tuple[int, int]:
+    def _find_page_where_record_starts(self, first: RecoveredPage) -> tuple[int, int]:
         """Return (file, page) where the record that continues in the first page begins; that page if none continues."""
         place = (first.file_no, max(first.page_no, 1))
         data = first.data if first.page_no else b""
         for _ in range(_MAX_PAGES_BACK):
-            if data and not _continues_record(data):
+            if data and not _has_continued_record_at_start(data):
                 break
             number, page_no = place
             previous = (number, page_no - 1) if page_no > 1 else self._last_page(number - 1)
@@ -580,12 +583,12 @@ class _RecoveryCheck:
 
     # -- reports --------------------------------------------------------------------------------------------------
 
-    def _report_changes(self, number: int, new_end: int) -> Iterator[SetFinding]:
+    def _report_lost_and_gained_groups(self, file_no: int, new_log_end: int) -> Iterator[SetFinding]:
         lost = [gtid for gtid in self.gtids_before.gtids if gtid not in self.gtids_after.gtids]
         gained = [gtid for gtid in self.gtids_after.gtids if gtid not in self.gtids_before.gtids]
-        log_file = self.by_number.get(number)
-        size = log_file.size if log_file is not None else new_end
-        facts = {"durable_lsn": self.summary.end_lsn, "file_no": number, "offset": new_end}
+        log_file = self.by_number.get(file_no)
+        size = log_file.size if log_file is not None else new_log_end
+        facts = {"durable_lsn": self.summary.end_lsn, "file_no": file_no, "offset": new_log_end}
         counts = {str(relation): count for relation, count in self.relations.items()}
         if lost or self.relations[_Relation.AHEAD]:
             text = (
@@ -594,9 +597,9 @@ class _RecoveryCheck:
             )
             all_facts = {**facts, "groups_lost": len(lost), "gtids_lost": lost[:_MAX_LISTED_GTIDS], "pages": counts}
             yield _make_finding(
-                file_name(number),
+                file_name(file_no),
                 "torn-tail",
-                (min(new_end, size), max(size - new_end, 0)),
+                (min(new_log_end, size), max(size - new_log_end, 0)),
                 text,
                 "redo-cut",
                 Severity.WARNING,
@@ -604,7 +607,7 @@ class _RecoveryCheck:
             )
         if gained or self.relations[_Relation.BEHIND] or self.relations[_Relation.TORN]:
             written = self.relations[_Relation.BEHIND] + self.relations[_Relation.TORN]
-            end_text = "here" if new_end <= size else f"{new_end:#x}, beyond the end of this file"
+            end_text = "here" if new_log_end <= size else f"{new_log_end:#x}, beyond the end of this file"
             text = f"at the next start the server writes {written:,} pages up to {end_text}"
             text += f"; this adds {_describe_groups(gained)}"
             all_facts = {
@@ -614,7 +617,13 @@ class _RecoveryCheck:
                 "pages": counts,
             }
             yield _make_finding(
-                file_name(number), "torn-tail", (min(new_end, size), 0), text, "redo-apply", Severity.NOTE, all_facts
+                file_name(file_no),
+                "torn-tail",
+                (min(new_log_end, size), 0),
+                text,
+                "redo-apply",
+                Severity.NOTE,
+                all_facts,
             )
 
     def _report_conflict(self, number: int, page_no: int) -> SetFinding:
@@ -628,7 +637,7 @@ class _RecoveryCheck:
             file_name(number), "meta-mismatch", (page_no * PAGE_SIZE, PAGE_SIZE), text, "redo-conflict", None, facts
         )
 
-    def _report_no_records(self) -> Iterator[SetFinding]:
+    def _report_no_binlog_redo_records(self) -> Iterator[SetFinding]:
         """Report that no binlog record follows the checkpoint: nothing is recovered, whatever the files contain."""
         data_files = [one for one in self.files if not one.is_empty]
         ends_inside = any(one.ends_in_record for one in data_files[-1:])
@@ -667,7 +676,7 @@ class _RecoveryCheck:
             yield _make_finding(log_file.name, "extra-member", (0, log_file.size), text, diagnosis, None, facts)
 
 
-def _continues_record(page: bytes) -> bool:
+def _has_continued_record_at_start(page: bytes) -> bool:
     """Return whether the first chunk that is not nested continues a record of the previous page."""
     offset = 0
     while (

@@ -35,7 +35,7 @@ from binlogtool.formats.mariadb_innodb_binlog.redo_recovery import (
     PageRelation,
     RecoveredPage,
     RecoveryOutcome,
-    compare_page,
+    compare_page_with_recovered,
     make_recovery_file,
 )
 from binlogtool.formats.mariadb_innodb_binlog.schema import (
@@ -48,7 +48,7 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import (
     file_name,
     file_number,
     is_page_crc_right,
-    is_short_crc_right,
+    is_short_header_crc_right,
     parse_header,
 )
 from binlogtool.limits import MIB
@@ -56,10 +56,10 @@ from binlogtool.limits import MIB
 # --- Pages of a repaired file ---
 
 
-def truncate_page(page: bytes, used: int) -> bytes:
-    """Return a page with zeros after its first `used` bytes, which must be proven by its old CRC."""
+def rebuild_page_with_zero_tail(page: bytes, used_bytes: int) -> bytes:
+    """Return a page with zeros after its first `used_bytes` bytes, which must be proven by its old CRC."""
     end = len(page) - CRC_SIZE
-    payload = page[:used].ljust(end, b"\0")
+    payload = page[:used_bytes].ljust(end, b"\0")
     return payload + CRC32C(payload).to_bytes(CRC_SIZE, "little")
 
 
@@ -107,7 +107,7 @@ class RebuiltFile(msgspec.Struct):
 
     def to_pieces(self, read: RangeReader, size: int, page_size: int) -> tuple[ResultPiece, ...]:
         """Return the whole new content as pieces; `size`: current size of the file."""
-        return tuple(_merge_pieces(_iter_pieces(self.pages, read, size, self.size, page_size)))
+        return tuple(_merge_pieces(_iter_rebuilt_file_pieces(self.pages, read, size, self.size, page_size)))
 
 
 def _common_prefix_size(old: bytes, new: bytes) -> int:
@@ -119,19 +119,19 @@ def _common_prefix_size(old: bytes, new: bytes) -> int:
     return low
 
 
-def _iter_pieces(
-    pages: Mapping[int, bytes | None], read: RangeReader, size: int, new_size: int, page_size: int
+def _iter_rebuilt_file_pieces(
+    changed_pages: Mapping[int, bytes | None], read: RangeReader, old_size: int, new_size: int, page_size: int
 ) -> Iterator[ResultPiece]:
     offset = 0
-    for number in sorted(pages):
+    for number in sorted(changed_pages):
         start = number * page_size
         if start >= new_size:
             break
-        yield from _unchanged_pieces(offset, start, size)
-        new = pages[number]
+        yield from _unchanged_pieces(offset, start, old_size)
+        new = changed_pages[number]
         yield from [ResultPiece(zeros=page_size)] if new is None else _page_pieces(start, read(start, page_size), new)
         offset = start + page_size
-    yield from _unchanged_pieces(offset, new_size, size)
+    yield from _unchanged_pieces(offset, new_size, old_size)
 
 
 def _unchanged_pieces(start: int, end: int, size: int) -> Iterator[ResultPiece]:
@@ -225,7 +225,7 @@ def plan_log_repair(verified_files: Sequence[VerifiedFile], redo: ReadableFile |
 
 def _make_repair_file(verified: VerifiedFile) -> _RepairFile:
     head = verified.read(0, PAGE_SIZE)
-    header = parse_header(head) if is_short_crc_right(head) else None
+    header = parse_header(head) if is_short_header_crc_right(head) else None
     if header is not None and (header.page_size_shift not in PAGE_SIZE_SHIFTS or not header.page_count):
         header = None
     if (
@@ -260,20 +260,20 @@ def _plan_by_records(files: Sequence[_RepairFile], discard: bool) -> JointRepair
             defect = "header page is not whole" if first.verified.size < first.page_size else "header is damaged"
             reasons.append(f"{first.verified.name}: the {defect}, and there is no earlier file; nothing would be left")
     else:
-        rebuilt, problems = _truncate_file(first, discard)
+        rebuilt, problems = _plan_file_truncation(first, discard)
         reasons += problems
-        rewritten = () if problems else _make_rewritten_file(first, rebuilt, first.verified.durable_end or 0)
+        rewritten = () if problems else _make_rewritten_file_if_changed(first, rebuilt, first.verified.durable_end or 0)
         removed_files = later if any(not one.is_preallocated for one in later) else []
-    reasons += [text for one in removed_files for text in _check_file_size(one)]
+    reasons += [text for one in removed_files for text in _list_size_problems(one)]
     if not discard:
         reasons += [f"{one.verified.name}: it has complete records" for one in removed_files if _count_records(one)]
     if reasons:
         return JointRepair(reasons=tuple(reasons))
     changed = (*rewritten, *(_make_removed_file(one) for one in removed_files))
-    return JointRepair(changed, (), tuple(_iter_redo_notes((first, *later))) if changed else ())
+    return JointRepair(changed, (), tuple(_iter_notes_without_redo_log((first, *later))) if changed else ())
 
 
-def _iter_redo_notes(files: Sequence[_RepairFile]) -> Iterator[str]:
+def _iter_notes_without_redo_log(files: Sequence[_RepairFile]) -> Iterator[str]:
     """Yield notes on what is unknown without the redo log."""
     yield (
         "without the redo log the log ends after the last complete record; the tables may have less than that: "
@@ -329,40 +329,40 @@ def _count_records(file: _RepairFile) -> int:
     return sum(count for name, count in file.verified.record_types.items() if name not in _DERIVED_TYPES)
 
 
-def _truncate_file(file: _RepairFile, discard: bool) -> tuple[RebuiltFile, list[str]]:
+def _plan_file_truncation(file: _RepairFile, discards_records: bool) -> tuple[RebuiltFile, list[str]]:
     """Return the file, at its full size, with zeros after its durable end, and the reasons against truncation."""
     verified, size = file.verified, file.page_size
-    rebuilt, problems = RebuiltFile(file.full_size), _check_file_size(file)
+    rebuilt, problems = RebuiltFile(file.full_size), _list_size_problems(file)
     number, used = divmod(max(verified.durable_end or 0, size), size)
     page = verified.read(number * size, size) if used else b""
     if used and not is_page_crc_right(page):
         problems.append(f"{verified.name}: page {number} is not proven by its CRC, so it gets no new CRC")
-    if used and not discard and _hides_chunks(page, used):
+    if used and not discards_records and _has_chunks_after_zero_byte(page, used):
         problems.append(
             f"{verified.name}: page {number} has more records after a type byte of 0; truncating would discard them"
         )
     if problems:
         return rebuilt, problems
-    if used and used <= size - _MIN_FREE_BYTES and truncate_page(page, used) != page:
-        rebuilt.replace_page(number, page, truncate_page(page, used))
+    if used and used <= size - _MIN_FREE_BYTES and rebuild_page_with_zero_tail(page, used) != page:
+        rebuilt.replace_page(number, page, rebuild_page_with_zero_tail(page, used))
     rebuilt.clear_pages(verified.read, number + bool(used), verified.size, size)
     return rebuilt, []
 
 
-def _hides_chunks(page: bytes, used: int) -> bool:
+def _has_chunks_after_zero_byte(page: bytes, used_bytes: int) -> bool:
     """Return whether the bytes after the end of data would be valid chunks if their first byte were not 0."""
     end = len(page) - CRC_SIZE
-    offset = used
-    while offset <= len(page) - _MIN_FREE_BYTES and (page[offset] or offset == used):
+    offset = used_bytes
+    while offset <= len(page) - _MIN_FREE_BYTES and (page[offset] or offset == used_bytes):
         length = int.from_bytes(page[offset + 1 : offset + CHUNK_HEAD_SIZE], "little")
-        is_known_type = offset == used or page[offset] & TYPE_MASK in tuple(IbbRecordType)
+        is_known_type = offset == used_bytes or page[offset] & TYPE_MASK in tuple(IbbRecordType)
         if not length or not is_known_type or offset + CHUNK_HEAD_SIZE + length > end:
             return False
         offset += CHUNK_HEAD_SIZE + length
-    return page[used] == 0 and not any(page[offset:end].strip(b"\xff"))
+    return page[used_bytes] == 0 and not any(page[offset:end].strip(b"\xff"))
 
 
-def _check_file_size(file: _RepairFile) -> list[str]:
+def _list_size_problems(file: _RepairFile) -> list[str]:
     needed_size = max(file.full_size, file.verified.size - file.page_size)
     if needed_size <= MAX_FILE_SIZE:
         return []
@@ -371,8 +371,8 @@ def _check_file_size(file: _RepairFile) -> list[str]:
     ]
 
 
-def _make_rewritten_file(
-    file: _RepairFile, rebuilt: RebuiltFile, end: int, **proof: object
+def _make_rewritten_file_if_changed(
+    file: _RepairFile, rebuilt: RebuiltFile, new_end: int, **proof: object
 ) -> tuple[RewrittenFile, ...]:
     """Return the rewritten file as a tuple; empty if it does not change."""
     verified = file.verified
@@ -381,7 +381,7 @@ def _make_rewritten_file(
     pieces = rebuilt.to_pieces(verified.read, verified.size, file.page_size)
     return (
         RewrittenFile(
-            verified.name, "rewrite" if rebuilt.new_bytes else "zero-fill", pieces, end, rebuilt.lost_bytes, proof
+            verified.name, "rewrite" if rebuilt.new_bytes else "zero-fill", pieces, new_end, rebuilt.lost_bytes, proof
         ),
     )
 
@@ -456,8 +456,8 @@ class _RecoveryPlan(msgspec.Struct):
         for page in recovery.iter_pages():
             self.file_ends[page.file_no] = page.page_no * PAGE_SIZE + page.used
             if page.file_no not in self.files:
-                self._create_file(page.file_no)
-            self._add_page(self.files[page.file_no].verified, page)
+                self._add_file_created_by_recovery(page.file_no)
+            self._compare_and_replace_page(self.files[page.file_no].verified, page)
             if sum(one.new_bytes for one in self.changed.values()) > MAX_REDO_BYTES:
                 self.reasons.append(
                     f"more than {MAX_REDO_BYTES:,} bytes are only in the redo log; the server writes them"
@@ -465,26 +465,26 @@ class _RecoveryPlan(msgspec.Struct):
                 break
         return recovery.outcome
 
-    def _create_file(self, number: int) -> None:
+    def _add_file_created_by_recovery(self, file_no: int) -> None:
         """Add a file that exists only in the redo log: recovery writes it from its header page on."""
-        self.created[number] = self.files[max(self.files)].verified.name
-        self.files[number] = _RepairFile(
-            VerifiedFile(file_name(number), 0, None, {}, (), _read_nothing), number, None, False
+        self.created[file_no] = self.files[max(self.files)].verified.name
+        self.files[file_no] = _RepairFile(
+            VerifiedFile(file_name(file_no), 0, None, {}, (), _read_nothing), file_no, None, False
         )
-        self.changed[number] = RebuiltFile(0)
+        self.changed[file_no] = RebuiltFile(0)
 
-    def _add_page(self, verified: VerifiedFile, page: RecoveredPage) -> None:
-        old = verified.read(page.page_no * PAGE_SIZE, PAGE_SIZE)
-        relation = compare_page(old, page)
+    def _compare_and_replace_page(self, verified: VerifiedFile, recovered_page: RecoveredPage) -> None:
+        old = verified.read(recovered_page.page_no * PAGE_SIZE, PAGE_SIZE)
+        relation = compare_page_with_recovered(old, recovered_page)
         self.relations[relation] += 1
         if relation is PageRelation.CONFLICT:
             text = "has other bytes than the redo log proves; it is damaged, or this is the redo log of another server"
-            self.reasons.append(f"{verified.name}: page {page.page_no} {text}")
+            self.reasons.append(f"{verified.name}: page {recovered_page.page_no} {text}")
         elif relation is not PageRelation.EQUAL:
-            rebuilt = self.changed.setdefault(page.file_no, RebuiltFile(verified.size))
-            rebuilt.replace_page(page.page_no, old, page.data)
-            if page.file_no in self.created:
-                rebuilt.size = (page.page_no + 1) * PAGE_SIZE
+            rebuilt = self.changed.setdefault(recovered_page.file_no, RebuiltFile(verified.size))
+            rebuilt.replace_page(recovered_page.page_no, old, recovered_page.data)
+            if recovered_page.file_no in self.created:
+                rebuilt.size = (recovered_page.page_no + 1) * PAGE_SIZE
 
     def iter_rewritten_files(self, outcome: RecoveryOutcome, summary: RedoSummary) -> Iterator[RewrittenFile]:
         """Yield the files that recovery changes."""
@@ -500,7 +500,9 @@ class _RecoveryPlan(msgspec.Struct):
         pages = {str(relation): count for relation, count in sorted(self.relations.items())}
         for number, rebuilt in sorted(self.changed.items()):
             end, lsn = self.file_ends[number], summary.end_lsn
-            for rewritten in _make_rewritten_file(self.files[number], rebuilt, end, durable_lsn=lsn, pages=pages):
+            for rewritten in _make_rewritten_file_if_changed(
+                self.files[number], rebuilt, end, durable_lsn=lsn, pages=pages
+            ):
                 yield replace(rewritten, like=self.created.get(number))
 
 

@@ -36,12 +36,12 @@ from binlogtool.format_api.replay_rules import (
 )
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.gtid.gtid_sets import split_gtid
-from binlogtool.formats.binlog_events.replay import applier as applier_module
-from binlogtool.formats.binlog_events.replay.applier import (
-    EventApplier,
+from binlogtool.formats.binlog_events.replay import simulated_applier as applier_module
+from binlogtool.formats.binlog_events.replay.simulated_applier import (
     ExecutedGtids,
+    SimulatedApplier,
     SkippedRows,
-    parse_executed,
+    parse_executed_gtids,
 )
 from binlogtool.formats.binlog_events.transactions.boundaries import XaId
 from binlogtool.formats.innodb.redo_log import RedoLog, iter_page_writes, summarize_redo_log
@@ -50,7 +50,7 @@ from binlogtool.formats.mariadb_innodb_binlog.records.parse_records import (
     IbbPosition,
     PageStore,
     UnreadableError,
-    parse_state,
+    parse_gtid_state,
 )
 from binlogtool.formats.mariadb_innodb_binlog.redo_recovery import (
     PAGE_SIZE,
@@ -98,7 +98,7 @@ class ReaderStop(NamedTuple):
     is_conditional: bool = False
 
 
-class ReadFile(msgspec.Struct, frozen=True):
+class FileSeenByReader(msgspec.Struct, frozen=True):
     """File of the log as a reader sees it.
 
     `context`: None if it could not be opened. `stops`: places where a reader stops, ascending. `reader_end`: offset at
@@ -124,7 +124,7 @@ class ReadFile(msgspec.Struct, frozen=True):
         """Page size in bytes; 0 if the file could not be opened."""
         return 0 if self.context is None else self.context.page_size
 
-    def read_state(self) -> GtidStateRecord | None:
+    def read_gtid_state_at_start(self) -> GtidStateRecord | None:
         """Read the full GTID state at the start of the file; None if there is no readable state."""
         if self.context is None:
             return None
@@ -133,7 +133,7 @@ class ReadFile(msgspec.Struct, frozen=True):
             record = store.read_record(
                 IbbPosition(self.number, self.page_size), IbbRecordType.GTID_STATE, _MAX_STATE_BYTES
             )
-            return parse_state(record)
+            return parse_gtid_state(record)
         except (UnreadableError, MalformedError):
             return None
 
@@ -141,7 +141,7 @@ class ReadFile(msgspec.Struct, frozen=True):
 class ReadableFiles(msgspec.Struct, frozen=True):
     """Files that are read, in order, and the reasons why others are not; `skipped`: name -> reason."""
 
-    files: tuple[ReadFile, ...]
+    files: tuple[FileSeenByReader, ...]
     skipped: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -152,7 +152,7 @@ def select_files(situation: ReplaySituation, recovered_from: tuple[int, int] | N
     recovery.
     """
     skipped: dict[str, str] = {}
-    read: list[ReadFile] = []
+    read: list[FileSeenByReader] = []
     empty: list[ExaminedFile] = []
     for file in situation.files:
         number = file_number(file.name)
@@ -161,7 +161,7 @@ def select_files(situation: ReplaySituation, recovered_from: tuple[int, int] | N
         elif _is_preallocated(file):
             empty.append(file)
         else:
-            read.append(_make_read_file(file, situation, recovered_from))
+            read.append(_examine_file_as_reader(file, situation, recovered_from))
     last = read[-1].number if read else -1
     for file in empty:
         number = file_number(file.name) or 0
@@ -169,7 +169,7 @@ def select_files(situation: ReplaySituation, recovered_from: tuple[int, int] | N
             skipped[file.name] = "reserve"
         else:
             read.append(
-                ReadFile(
+                FileSeenByReader(
                     file,
                     number,
                     _get_context(file),
@@ -189,11 +189,13 @@ def _is_preallocated(file: ExaminedFile) -> bool:
     return context is not None and context.starts_with_zeros and context.is_preallocated
 
 
-def _make_read_file(file: ExaminedFile, situation: ReplaySituation, recovered_from: tuple[int, int] | None) -> ReadFile:
+def _examine_file_as_reader(
+    file: ExaminedFile, situation: ReplaySituation, recovered_from: tuple[int, int] | None
+) -> FileSeenByReader:
     context = _get_context(file)
     number = file_number(file.name)
     if context is None:
-        return ReadFile(file, number or 0, None, (ReaderStop(0, "it cannot be read"),))
+        return FileSeenByReader(file, number or 0, None, (ReaderStop(0, "it cannot be read"),))
     number = context.number or 0 if number is None else number
     summary, findings = context.scan_summary, file.findings
     if recovered_from is not None and number >= recovered_from[0]:
@@ -204,12 +206,12 @@ def _make_read_file(file: ExaminedFile, situation: ReplaySituation, recovered_fr
     stops: dict[int, ReaderStop] = {}
     for item in _iter_stops(findings):
         stops.setdefault(item.offset, item)
-    return ReadFile(
+    return FileSeenByReader(
         file, number, context,
         stops=tuple(stops[at] for at in sorted(stops) if end is None or at < end),
         reader_end=end,
         is_short=any(_is_short_file(one) for one in findings),
-        open_type=summary.open_type if end is None else _find_open_type(read, end, context.page_size),
+        open_type=summary.open_type if end is None else _find_incomplete_record_type(read, end, context.page_size),
         leading_type=summary.leading_type,
         is_blank=not summary.leading_type and (not file.records or (end is not None and end <= context.page_size)),
         is_exactly_full=any(one.facts.get("diagnosis") == "flush-exact-end" for one in findings),
@@ -239,7 +241,7 @@ def _iter_stops(findings: Sequence[Finding]) -> Iterator[ReaderStop]:
         if diagnosis in _HEADER_DIAGNOSES:
             yield ReaderStop(0, problem.message)
         elif diagnosis == "torn-tail-page" or (
-            problem.severity is Severity.ERROR and _stops_reader(problem, diagnosis)
+            problem.severity is Severity.ERROR and _is_reader_stopped_by(problem, diagnosis)
         ):
             yield ReaderStop(offset, problem.message)
         elif (
@@ -248,7 +250,7 @@ def _iter_stops(findings: Sequence[Finding]) -> Iterator[ReaderStop]:
             yield ReaderStop(offset, problem.message, is_conditional=True)
 
 
-def _stops_reader(problem: Finding, diagnosis: str) -> bool:
+def _is_reader_stopped_by(problem: Finding, diagnosis: str) -> bool:
     """Return whether a problem is a page with a wrong CRC, or an impossible chunk or record."""
     if problem.id in ("checksum-mismatch", "damaged-range"):
         return diagnosis not in ("hole", "header-tail-damaged")
@@ -265,13 +267,15 @@ def _is_short_file(problem: Finding) -> bool:
     return problem.severity is Severity.ERROR and (is_truncated or problem.message.endswith(_MORE_FOLLOWS))
 
 
-def _find_open_type(read: RangeReader | None, end: int, size: int) -> int:
-    """Return the type of the record that is incomplete at `end`, where a reader sees an end of data; 0 = none."""
-    number = (end - 1) // size
+def _find_incomplete_record_type(read: RangeReader | None, reader_end: int, page_size: int) -> int:
+    """Return the type of the record that is incomplete at `reader_end`, where a reader sees an end of data; 0 =
+    none.
+    """
+    number = (reader_end - 1) // page_size
     if read is None or number < 1:
         return 0
-    page, offset, open_type = read(number * size, size), 0, 0
-    limit = min(end - number * size, len(page) - CRC_SIZE)
+    page, offset, open_type = read(number * page_size, page_size), 0, 0
+    limit = min(reader_end - number * page_size, len(page) - CRC_SIZE)
     while offset < limit - CHUNK_HEAD_SIZE and page[offset] not in (0, FILLER_BYTE):
         if page[offset] & TYPE_MASK not in NESTABLE_TYPES:
             open_type = 0 if page[offset] & LAST_CHUNK_FLAG else page[offset] & TYPE_MASK
@@ -362,17 +366,19 @@ def _make_prediction(
         new_end,
         recovered_from,
         outcome.removed,
-        _groups_from_findings(findings, "redo-cut", "lost"),
-        _groups_from_findings(findings, "redo-apply", "gained"),
+        _read_group_counts_from_findings(findings, "redo-cut", "lost"),
+        _read_group_counts_from_findings(findings, "redo-apply", "gained"),
         next(iter(outcome.findings), None),
     )
 
 
-def _groups_from_findings(findings: Sequence[Finding], diagnosis: str, name: str) -> tuple[int, tuple[str, ...]]:
+def _read_group_counts_from_findings(
+    findings: Sequence[Finding], diagnosis: str, fact_suffix: str
+) -> tuple[int, tuple[str, ...]]:
     """Return (number of groups that recovery removes or adds, the first of them) from the findings of `verify`."""
     for item in findings:
         if item.facts.get("diagnosis") == diagnosis:
-            return int(item.facts[f"groups_{name}"]), tuple(item.facts[f"gtids_{name}"])
+            return int(item.facts[f"groups_{fact_suffix}"]), tuple(item.facts[f"gtids_{fact_suffix}"])
     return 0, ()
 
 
@@ -386,27 +392,27 @@ class RestartPrediction:
     """
 
     def __init__(
-        self, situation: ReplaySituation, files: Sequence[ReadFile], recovery: RecoveryPrediction | None
+        self, situation: ReplaySituation, files: Sequence[FileSeenByReader], recovery: RecoveryPrediction | None
     ) -> None:
         self._situation, self.recovery = situation, recovery
         self._files = files
-        self.last_file = _find_last_file(files, recovery)
+        self.last_file = _find_newest_file_with_data(files, recovery)
         self._executed = ExecutedGtids()
         self._state_known = False
 
-    def open_file(self, file: ReadFile, state: GtidStateRecord | None) -> None:
+    def open_file(self, file: FileSeenByReader, state: GtidStateRecord | None) -> None:
         """Process the start of a file; the server trusts the GTID state at the start of the last file."""
         if self._is_part_of_log(file) and (state is not None or (not self._state_known and file.number == 0)):
             self._state_known, self._executed = True, ExecutedGtids()
             for gtid in state.gtids if state is not None else ():
-                self._executed.add(str(gtid))
+                self._executed.add_gtid(str(gtid))
 
-    def add_group(self, file: ReadFile, gtid: str) -> None:
+    def add_group(self, file: FileSeenByReader, gtid: str) -> None:
         """Add a group before the end of data."""
         if self._is_part_of_log(file):
-            self._executed.add(gtid)
+            self._executed.add_gtid(gtid)
 
-    def _is_part_of_log(self, file: ReadFile) -> bool:
+    def _is_part_of_log(self, file: FileSeenByReader) -> bool:
         return self.last_file is not None and file.number <= self.last_file.number
 
     def server_starts(self) -> bool | None:
@@ -440,7 +446,7 @@ class RestartPrediction:
 
     def _describe_end(self) -> dict[str, Any]:
         recovery, last_file = self.recovery, self.last_file
-        if last_file is None or last_file.context is None or self._starts_next_file():
+        if last_file is None or last_file.context is None or self._is_newest_header_invalid():
             number = 0 if last_file is None else self._files[-1].number + 1
             return {"new_log": file_name(number), "gtid": None}
         new_end = None if recovery is None else recovery.new_end
@@ -450,13 +456,16 @@ class RestartPrediction:
             "file": file_name(number),
             "offset": offset,
             "inside_record": ends_inside,
-            "gtid": self._gtid_position(),
+            "gtid": self._compute_gtid_binlog_state(),
         }
         if new_end is not None:
             return details | {"xa_prepared": None}
-        return details | {"xa_prepared": self._prepared_xa(), "xa_known_as": self._prepared_xa(misread=True)}
+        return details | {
+            "xa_prepared": self._list_prepared_xa(),
+            "xa_known_as": self._list_prepared_xa(as_server_misreads=True),
+        }
 
-    def _starts_next_file(self) -> bool:
+    def _is_newest_header_invalid(self) -> bool:
         """Return whether the newest file has an invalid header: the server starts the next file, with a warning."""
         is_recovered = self.recovery is not None and self.recovery.new_end is not None
         newest = self._files[-1]
@@ -468,7 +477,7 @@ class RestartPrediction:
         )
 
     @staticmethod
-    def _end_offset(last_file: ReadFile, context: IbbFileContext) -> int:
+    def _end_offset(last_file: FileSeenByReader, context: IbbFileContext) -> int:
         summary = context.scan_summary
         end = last_file.reader_end if last_file.reader_end is not None else summary.data_end
         return max(summary.end, context.page_size) if end is None else end
@@ -480,7 +489,7 @@ class RestartPrediction:
                 return file.open_type
         return 0
 
-    def _gtid_position(self) -> str | None:
+    def _compute_gtid_binlog_state(self) -> str | None:
         """Return gtid_binlog_state (the last GTID of each domain); None if not all groups are known."""
         if not self._state_known or (self.server_starts() is None):
             return None
@@ -489,20 +498,22 @@ class RestartPrediction:
             return None
         executed = self._executed.copy()
         for gtid in gained:
-            executed.add(gtid)
-        return executed.text
+            executed.add_gtid(gtid)
+        return executed.gtid_set_text
 
-    def _prepared_xa(self, misread: bool = False) -> list[str]:
-        """List prepared XA transactions; `misread`: as the server knows them after it read them from its log."""
+    def _list_prepared_xa(self, as_server_misreads: bool = False) -> list[str]:
+        """List prepared XA transactions; `as_server_misreads`: as the server knows them after it read them from its
+        log.
+        """
         context = self._files[-1].context
         shared_values = () if context is None else context.shared.values()
         log_state = next((one for one in shared_values if isinstance(one, LogValidationState)), LogValidationState())
         prepared = list(log_state.pending)[:_MAX_SHOWN]
-        return [one.text for one in (map(_misread_xa_id, prepared) if misread else prepared)]
+        return [one.text for one in (map(_misread_xa_id, prepared) if as_server_misreads else prepared)]
 
     # -- losses --------------------------------------------------------------------------------------------------------
 
-    def iter_findings(self) -> Iterator[tuple[str, Finding]]:
+    def iter_silent_loss_findings(self) -> Iterator[tuple[str, Finding]]:
         """Yield findings about what the server loses without an error."""
         if not self._situation.is_directory:
             return
@@ -551,7 +562,9 @@ def _misread_xa_id(name: XaId) -> XaId:
     return XaId(name.format_id, name.gtrid, (name.gtrid + name.bqual)[size : 2 * size])
 
 
-def _find_last_file(files: Sequence[ReadFile], recovery: RecoveryPrediction | None) -> ReadFile | None:
+def _find_newest_file_with_data(
+    files: Sequence[FileSeenByReader], recovery: RecoveryPrediction | None
+) -> FileSeenByReader | None:
     """Return the newest file that the server does not consider empty."""
     for file in reversed(files):
         is_removed = recovery is not None and recovery.new_end is not None and file.number > recovery.new_end[0]
@@ -595,9 +608,9 @@ class IbbReplayer:
         self._file_indexes = {one.file.name: place for place, one in enumerate(self._files)}
         self._restart = RestartPrediction(situation, self._files, self._recovery)
         start_position = situation.start_position or {}
-        executed = parse_executed(str(start_position.get("gtid") or ""))
-        self._refusal = self._check_start_position(executed) if start_position.get("gtid") and not self._force else None
-        self._applier = EventApplier(
+        executed = parse_executed_gtids(str(start_position.get("gtid") or ""))
+        self._refusal = self._find_start_refusal(executed) if start_position.get("gtid") and not self._force else None
+        self._applier = SimulatedApplier(
             executed, ordered=True, trusts_prepared=bool(start_position), skip_failures=self._force
         )
         self._stop: ReplayStop | None = None
@@ -615,10 +628,10 @@ class IbbReplayer:
         read = () if self._refusal is not None else tuple(self._file_indexes)
         return ReadPlan(read, self._skipped, self._refusal)
 
-    def _check_start_position(self, executed: ExecutedGtids) -> ReplayStop | None:
+    def _find_start_refusal(self, executed: ExecutedGtids) -> ReplayStop | None:
         """Refuse a replica that lacks transactions before the log (error 1236, `gtid_search::find_gtid_pos`)."""
         first = self._files[0] if self._files else None
-        state = None if first is None else first.read_state()
+        state = None if first is None else first.read_gtid_state_at_start()
         if first is None or state is None:
             return None
         missing_gtids = [str(one) for one in state.gtids if one.seq_no > executed.domains.get(one.domain_id, (0, 0))[1]]
@@ -629,16 +642,16 @@ class IbbReplayer:
 
     # -- records -----------------------------------------------------------------------------------------------------
 
-    def feed(self, name: str, first: int, records: DecodedRecords) -> Iterator[RecordOutcome]:
+    def decide_records(self, name: str, first: int, records: DecodedRecords) -> Iterator[RecordOutcome]:
         """Rule on the events up to the next place where a reader stops, and on the events after it."""
         yield from self._advance_to_file(self._file_indexes[name], first)
         index, record_count = 0, len(records)
         self._next_record = first + record_count
         file = self._files[self._file_index]
-        visible = self._record_event_groups(file, records)
+        visible = self._record_groups_and_count_visible(file, records)
         while index < record_count and self._stop is None:
             if index >= visible:
-                yield from self._skip_rest(first, records, index, file)
+                yield from self._skip_unseen_records(first, records, index, file)
                 return
             stop = min(visible, self._records_before_stop(file, records))
             if self._bad_offset is not None and records.offset[index] == self._bad_offset:
@@ -648,11 +661,11 @@ class IbbReplayer:
             elif index < stop:
                 index = yield from self._apply_records(first, records, index, stop)
             else:
-                yield from self._process_stop(first + index, records.offset[index])
+                yield from self._stop_reading_or_roll_back(first + index, records.offset[index])
         if index < record_count:
             yield RecordOutcome(first + index, first + record_count, SKIPPED, NOT_REACHED)
 
-    def _record_event_groups(self, file: ReadFile, records: DecodedRecords) -> int:
+    def _record_groups_and_count_visible(self, file: FileSeenByReader, records: DecodedRecords) -> int:
         """Record the groups of a run; return how many of its records the reader sees."""
         offsets = records.offset
         durable = visible = len(records)
@@ -671,7 +684,9 @@ class IbbReplayer:
                     self._restart.add_group(file, gtid)
         return min(durable, visible)
 
-    def _skip_rest(self, first: int, records: DecodedRecords, index: int, file: ReadFile) -> Iterator[RecordOutcome]:
+    def _skip_unseen_records(
+        self, first: int, records: DecodedRecords, index: int, file: FileSeenByReader
+    ) -> Iterator[RecordOutcome]:
         """Rule on the rest of a run that recovery truncated or the reader does not see."""
         record_count, truncated_from = len(records), len(records)
         if self._new_end is not None and file.number >= self._new_end[0]:
@@ -679,12 +694,12 @@ class IbbReplayer:
                 index if file.number > self._new_end[0] else max(index, bisect_left(records.offset, self._new_end[1]))
             )
         if truncated_from > index:
-            self._add_unseen(file, records, index, truncated_from)
+            self._record_unseen_events(file, records, index, truncated_from)
             yield RecordOutcome(first + index, first + truncated_from, SKIPPED, "unseen")
         if record_count > truncated_from:
             yield RecordOutcome(first + truncated_from, first + record_count, SKIPPED, "never-durable")
 
-    def _add_unseen(self, file: ReadFile, records: DecodedRecords, start: int, stop: int) -> None:
+    def _record_unseen_events(self, file: FileSeenByReader, records: DecodedRecords, start: int, stop: int) -> None:
         reason = "FLUSH BINARY LOGS found the previous file exactly full; mariadb-binlog skips this one"
         if self._unseen_file != file.file.name:
             reason = "readers see zeros, or a type byte of 0, as the end of the file"
@@ -701,7 +716,7 @@ class IbbReplayer:
         """Pass the records `[index, stop)` to the applier; return the index to continue at."""
         applier, name = self._applier, self._files[self._file_index].file.name
         lost_before = len(applier.skipped_rows)
-        yield from applier.feed(first, records, index, stop)
+        yield from applier.apply_records(first, records, index, stop)
         self._lost_rows += [(name, one) for one in applier.skipped_rows[lost_before:]]
         if applier.failure is None:
             return stop
@@ -717,13 +732,13 @@ class IbbReplayer:
                 yield from self._finish_file(number)
             self._file_index, self._stop_index, self._bad_offset = self._file_index + 1, 0, None
             file = self._files[self._file_index]
-            state = file.read_state()
+            state = file.read_gtid_state_at_start()
             self._restart.open_file(file, state)
             if self._file_index and self._stop is None:
                 yield from self._cross_file_boundary(self._files[self._file_index - 1], file, state, number)
 
     def _cross_file_boundary(
-        self, previous: ReadFile, following: ReadFile, state: GtidStateRecord | None, number: int
+        self, previous: FileSeenByReader, following: FileSeenByReader, state: GtidStateRecord | None, number: int
     ) -> Iterator[RecordOutcome]:
         """Go from the end of a file to the start of the next: readers join two records of the same type there."""
         if self._recovered_file is not None and following.number >= self._recovered_file:
@@ -746,7 +761,9 @@ class IbbReplayer:
         elif has_gap:
             self._report_missing_groups(previous, following, state)
 
-    def _report_missing_groups(self, previous: ReadFile, following: ReadFile, state: GtidStateRecord | None) -> None:
+    def _report_missing_groups(
+        self, previous: FileSeenByReader, following: FileSeenByReader, state: GtidStateRecord | None
+    ) -> None:
         """Report that groups are missing between two files although the reader continues."""
         missing: dict[str, list[list[int]]] = {}
         for gtid in state.gtids if state is not None else ():
@@ -771,19 +788,19 @@ class IbbReplayer:
     def _finish_file(self, number: int) -> Iterator[RecordOutcome]:
         """Process the stops after the last group of a file."""
         while self._stop is None and self._has_stops_left():
-            yield from self._process_stop(number, None)
+            yield from self._stop_reading_or_roll_back(number, None)
 
     def _has_stops_left(self) -> bool:
         return self._stop_index < len(self._files[self._file_index].stops)
 
-    def _records_before_stop(self, file: ReadFile, records: DecodedRecords) -> int:
+    def _records_before_stop(self, file: FileSeenByReader, records: DecodedRecords) -> int:
         """Return how many records of this run are before the next stop."""
         return (
             bisect_left(records.offset, file.stops[self._stop_index].offset) if self._has_stops_left() else len(records)
         )
 
-    def _process_stop(self, number: int, offset: int | None) -> Iterator[RecordOutcome]:
-        """Process a stop before record `number`, which is at `offset`."""
+    def _stop_reading_or_roll_back(self, record_number: int, offset: int | None) -> Iterator[RecordOutcome]:
+        """Process a stop before record `record_number`, which is at `offset`."""
         file = self._files[self._file_index]
         reader_stop = file.stops[self._stop_index]
         self._stop_index += 1
@@ -791,17 +808,19 @@ class IbbReplayer:
             return  # readers do not reach this problem
         self._bad_offset = reader_stop.offset
         if self._force:
-            yield from self._applier.roll_back(number)
+            yield from self._applier.roll_back_open_transaction(record_number)
         elif not self._is_file_not_read_by_server(file):
-            yield from self._stop_reader(number, ReplayStop(file.file.name, reader_stop.offset, reader_stop.reason))
+            yield from self._stop_reader(
+                record_number, ReplayStop(file.file.name, reader_stop.offset, reader_stop.reason)
+            )
 
-    def _is_file_not_read_by_server(self, file: ReadFile) -> bool:
+    def _is_file_not_read_by_server(self, file: FileSeenByReader) -> bool:
         """Return whether recovery removed the file, or readers skip it."""
         is_removed = self._new_end is not None and file.number > self._new_end[0]
         return is_removed or self._unseen_file == file.file.name
 
     def _stop_reader(self, number: int, stop: ReplayStop) -> Iterator[RecordOutcome]:
-        yield from self._applier.roll_back(number)
+        yield from self._applier.roll_back_open_transaction(number)
         self._stop = stop
 
     # -- the end -----------------------------------------------------------------------------------------------------
@@ -812,9 +831,9 @@ class IbbReplayer:
         if self._refusal is None:
             record_outcomes += self._advance_to_file(len(self._files) - 1, self._next_record)
             record_outcomes += self._finish_file(self._next_record) if self._files else ()
-        record_outcomes += self._applier.finish(self._next_record)
-        position = {"gtid": self._applier.executed.text}
-        findings = (*self._iter_silent_losses(), *self._restart.iter_findings())
+        record_outcomes += self._applier.finish_at_end_of_log(self._next_record)
+        position = {"gtid": self._applier.executed.gtid_set_text}
+        findings = (*self._iter_silent_losses(), *self._restart.iter_silent_loss_findings())
         return record_outcomes, ReplayOutcome(
             self._restart.server_starts(), self._stop, position, findings, self._restart.report_details()
         )
@@ -838,10 +857,10 @@ class IbbReplayer:
 def parse_server_state(name: str, data: bytes) -> Mapping[str, Any] | None:
     """Parse the state of a server: a GTID position as text, or MariaDB's `BASE.state`."""
     try:
-        executed = parse_executed(data.decode("utf-8", "replace"))
+        executed = parse_executed_gtids(data.decode("utf-8", "replace"))
     except UsageError:
         return None
-    return {"gtid": executed.text} if executed.domains and not executed.sources else None
+    return {"gtid": executed.gtid_set_text} if executed.domains and not executed.sources else None
 
 
 _SHARED_REASONS = (

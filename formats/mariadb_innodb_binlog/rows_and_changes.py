@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.binlog_events.changes.row_changes import make_row_changes as changes_of_events
-from binlogtool.formats.binlog_events.changes.row_event_tables import RowTables, make_compiled_reader
+from binlogtool.formats.binlog_events.changes.row_changes import create_row_change_reader as changes_of_events
+from binlogtool.formats.binlog_events.changes.row_event_table_reader import (
+    RowEventTableReader,
+    create_compiled_table_reader,
+)
 from binlogtool.formats.mariadb_innodb_binlog.decode import describe_records
 
 if TYPE_CHECKING:
@@ -24,10 +27,10 @@ if TYPE_CHECKING:
     from binlogtool.limits import Limits
 
 
-def _get_event_context(context: IbbFileContext, what: str) -> Any:
+def _require_event_level_context(context: IbbFileContext, content_name: str) -> Any:
     """Return the context of the events. Raises UsageError: at this level the records are not events."""
     if context.events is None:
-        raise UsageError(f"--level {context.level}: records of this level have no {what}; use --level event")
+        raise UsageError(f"--level {context.level}: records of this level have no {content_name}; use --level event")
     return context.events.context
 
 
@@ -47,7 +50,9 @@ class GroupChanges(msgspec.Struct):
         Raises:
             UsageError: the records are not events.
         """
-        return self.reader.read_records(_get_event_context(context, "row changes"), batch, start, stop, limits)
+        return self.reader.read_records(
+            _require_event_level_context(context, "row changes"), batch, start, stop, limits
+        )
 
     @property
     def open_transaction(self) -> str:
@@ -56,7 +61,7 @@ class GroupChanges(msgspec.Struct):
 
     def handle_missing_records(self) -> None:
         """Handle a gap: records may be missing here, so the beginnings of open transactions are unknown afterwards."""
-        self.reader.handle_missing_records()
+        self.reader.note_missing_records()
 
 
 def make_group_changes() -> GroupChanges:
@@ -67,7 +72,7 @@ def make_group_changes() -> GroupChanges:
 # --- Tables of event groups ---
 
 
-class GroupTables(RowTables):
+class GroupTables(RowEventTableReader):
     """Table reader for batches of events (`format_api.row_output_interfaces.TableReader`)."""
 
     def read_records(
@@ -78,15 +83,15 @@ class GroupTables(RowTables):
         Raises:
             UsageError: the records are not events.
         """
-        return super().read_records(_get_event_context(context, "table rows"), batch, start, stop, limits)
+        return super().read_records(_require_event_level_context(context, "table rows"), batch, start, stop, limits)
 
-    def read_events(
+    def read_rows_until_unsupported(
         self, context: Any, batch: Batch, start: int, stop: int, limits: Limits, marks: bytes | None = None
     ) -> tuple[EventRows | None, int]:
         """Return the content of the first of these records, and the next record that needs `read_records`."""
         if context.events is None:
             return None, start
-        return super().read_events(context.events.context, batch, start, stop, limits, marks)
+        return super().read_rows_until_unsupported(context.events.context, batch, start, stop, limits, marks)
 
     def read_column(self, context: Any, batch: Batch, name: str, start: int, stop: int) -> Sequence[Any]:
         """Return one column of the envelopes of these records."""
@@ -96,5 +101,5 @@ class GroupTables(RowTables):
 
 def make_compiled_group_reader(compile_kernel: KernelCompiler) -> GroupTables:
     """Create a reader that uses compiled code for rows where it can."""
-    reader = make_compiled_reader(compile_kernel)
+    reader = create_compiled_table_reader(compile_kernel)
     return GroupTables(fillers=reader.fillers, runs=reader.runs)

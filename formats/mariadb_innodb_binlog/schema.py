@@ -58,7 +58,7 @@ MAX_SIZE = 9
 
 
 @kernel()
-def read_compr_int(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
+def read_compressed_integer(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     """Read a compressed integer: (64-bit pattern, next position); position -1 = truncated, -2 = over 64 bits."""
     if pos >= limit:
         return 0, -1
@@ -84,44 +84,44 @@ def read_compr_int(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     return value, pos + 9
 
 
-def compr_int_size(value: int) -> int:
+def compressed_integer_size(value: int) -> int:
     """Return the size in bytes of the shortest encoding."""
     size = (max(value.bit_length(), 1) + 3 + 7) // 8
     return size if size < 8 else MAX_SIZE
 
 
-def encode_compr_int(value: int) -> bytes:
+def encode_compressed_integer(value: int) -> bytes:
     """Encode a compressed integer in its shortest form, as the server does."""
-    size = compr_int_size(value)
+    size = compressed_integer_size(value)
     return (value << 3 | min(size - 1, 7)).to_bytes(size, "little")
 
 
-def parse_compr_int(data: bytes | memoryview, offset: int) -> tuple[int, int]:
+def parse_compressed_integer(data: bytes | memoryview, offset: int) -> tuple[int, int]:
     """Parse the integer at `data[offset]`; return (value, end position).
 
     Raises:
         MalformedError: the integer does not end inside the bytes, or has more than 64 bits.
     """
-    value, end = read_compr_int(data, offset, len(data))
+    value, end = read_compressed_integer(data, offset, len(data))
     if end < 0:
         reason = "does not end inside the record" if end == -1 else "has more than 64 bits"
         raise MalformedError(f"a compressed integer {reason}", finding_id="varint-overlong")
     return value & 0xFFFFFFFFFFFFFFFF, end
 
 
-class ComprInt(Construct):  # type: ignore[misc]
+class CompressedInteger(Construct):  # type: ignore[misc]
     """Construct of a compressed integer."""
 
-    scan = ScalarKernel(read_compr_int)
+    scan = ScalarKernel(read_compressed_integer)
 
     def _parse(self, stream: Any, context: Any, path: str) -> int:
         first = stream_read(stream, 1, path)
         size = first[0] & 7
         data = first + stream_read(stream, MAX_SIZE - 1 if size == 7 else size, path)
-        return parse_compr_int(data, 0)[0]
+        return parse_compressed_integer(data, 0)[0]
 
     def _build(self, obj: int, stream: Any, context: Any, path: str) -> int:
-        data = encode_compr_int(obj)
+        data = encode_compressed_integer(obj)
         stream_write(stream, data, len(data), path)
         return obj
 
@@ -232,7 +232,7 @@ def header_page_construct(page_size: int) -> Construct:
     )
 
 
-_INT = ComprInt()
+_INT = CompressedInteger()
 
 POSITION = Struct("file_no" / _INT, "offset" / _INT)
 """Position of the start of a record: file number, and offset of its first chunk's type byte; (0, 0) = none."""
@@ -385,7 +385,7 @@ def parse_header(data: bytes | memoryview) -> IbbFileHeader | None:
     return IbbFileHeader(*_HEADER_FIELDS.unpack_from(data)) if len(data) >= HEADER_FIELDS_SIZE else None
 
 
-def is_short_crc_right(data: bytes | memoryview) -> bool:
+def is_short_header_crc_right(data: bytes | memoryview) -> bool:
     """Return whether the CRC of the first 512 bytes is right."""
     stored = bytes(data[_CRC_AT:SHORT_HEADER_SIZE])
     return len(stored) == CRC_SIZE and CRC32C(data[:_CRC_AT]) == int.from_bytes(stored, "little")

@@ -28,8 +28,8 @@ from binlogtool.formats.binlog_events.crypt.decrypt import (
     ENCRYPTION_HEADER,
     NO_KEY_MESSAGE,
     StartEncryption,
-    create_mariadb_decryptor,
-    create_mysql_decryptor,
+    create_mariadb_decryptor_factory,
+    create_mysql_decryptor_factory,
     parse_encryption_header,
     parse_start_encryption,
 )
@@ -38,7 +38,7 @@ from binlogtool.formats.binlog_events.crypt.keys_and_ciphers import (
     read_mariadb_key,
     read_mysql_master_key,
 )
-from binlogtool.formats.binlog_events.ddl.table_history import TableHistory, find_earlier_state
+from binlogtool.formats.binlog_events.ddl.table_history import TableHistory, make_earlier_state_loader
 from binlogtool.formats.binlog_events.decode import (
     BinlogFileContext,
     EventTracker,
@@ -54,8 +54,8 @@ from binlogtool.formats.binlog_events.event_schemas import (
     SCAN_COLUMNS,
     UNENCRYPTED_EVENTS,
     EventChecksumForm,
-    body_constructs,
-    event_construct,
+    make_body_constructs,
+    make_event_construct,
 )
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.wire_format import (
@@ -71,9 +71,9 @@ from binlogtool.formats.binlog_events.wire_format import (
     FormatDescription,
     clear_in_use_flag,
     has_valid_checksum,
-    parse_description,
+    parse_format_description,
     read_event_size,
-    unpack_payload,
+    unpack_transaction_payload,
 )
 from binlogtool.formats.mysql_binlog import LOG_PATTERNS
 from binlogtool.formats.mysql_binlog.index_and_state_files import EMPTY_LEVEL, is_next_file
@@ -85,19 +85,19 @@ _MAX_TYPES_WITHOUT_CHECKSUMS = 29
 """Maximum number of event types in servers that write no checksums."""
 
 
-def read_description(data: bytes, at: int) -> FormatDescription | None:
+def read_format_description(log_bytes: bytes, at: int) -> FormatDescription | None:
     """Read the FORMAT_DESCRIPTION event at `data[at:]`; None if there is no such event."""
-    if len(data) < at + HEADER_SIZE or data[at + TYPE_AT] != EventType.FORMAT_DESCRIPTION:
+    if len(log_bytes) < at + HEADER_SIZE or log_bytes[at + TYPE_AT] != EventType.FORMAT_DESCRIPTION:
         return None
-    size = read_event_size(data, at)
+    size = read_event_size(log_bytes, at)
     try:
-        description = parse_description(data[at : at + size])
+        description = parse_format_description(log_bytes[at : at + size])
     except MalformedError:
         return None
     return description if description.size == size and description.binlog_version == 4 else None
 
 
-def find_incompatibility(description: FormatDescription) -> str | None:
+def explain_incompatibility(description: FormatDescription) -> str | None:
     """Return why the events after this FORMAT_DESCRIPTION cannot be read; None if they can."""
     if description.header_length != HEADER_SIZE:
         return f"its events have headers of {description.header_length} bytes; only {HEADER_SIZE} is read"
@@ -106,26 +106,26 @@ def find_incompatibility(description: FormatDescription) -> str | None:
     return None
 
 
-def get_event_form(description: FormatDescription) -> EventChecksumForm:
+def get_checksum_form(description: FormatDescription) -> EventChecksumForm:
     """Return the format of the events after a FORMAT_DESCRIPTION."""
     if description.checksum_alg is None:
         return EventChecksumForm.BARE
     return EventChecksumForm.CRC if description.has_checksums else EventChecksumForm.PLAIN
 
 
-def is_checksum_valid(data: bytes, at: int, description: FormatDescription) -> bool:
+def is_description_checksum_valid(log_bytes: bytes, at: int, description: FormatDescription) -> bool:
     """Return whether the checksum of the FORMAT_DESCRIPTION is correct or absent."""
-    event = data[at : at + description.size]
+    event = log_bytes[at : at + description.size]
     return description.checksum_alg is None or has_valid_checksum(clear_in_use_flag(event))
 
 
 def infer_checksum_form_from_next_event(
-    data: bytes, at: int, description: FormatDescription
+    log_bytes: bytes, at: int, description: FormatDescription
 ) -> EventChecksumForm | None:
     """Infer the event format from the event after a damaged FORMAT_DESCRIPTION; None if its checksum is no proof."""
     start = at + description.size
-    size = read_event_size(data, start)
-    event = data[start : start + size]
+    size = read_event_size(log_bytes, start)
+    event = log_bytes[start : start + size]
     if size < HEADER_SIZE + CHECKSUM_SIZE or len(event) != size:
         return None
     return EventChecksumForm.CRC if has_valid_checksum(event) else None
@@ -154,44 +154,44 @@ def _header_pattern(smallest: int) -> bytes:
     return _KNOWN_TYPE + rb"(?!.{4}[\x00-" + re.escape(bytes([smallest - 1])) + rb"]\x00{3})" + _PLAUSIBLE_SIZE
 
 
-def _claimed_offset(head: bytes) -> int | None:
+def _compute_claimed_offset(event_head: bytes) -> int | None:
     """Return the offset that an event claims to have: end_log_pos minus its size; None for artificial events."""
-    size, end = read_event_size(head), int.from_bytes(head[END_LOG_POS_AT:FLAGS_AT], "little")
-    return end - size if len(head) >= HEADER_SIZE and end >= size > 0 else None
+    size, end = read_event_size(event_head), int.from_bytes(event_head[END_LOG_POS_AT:FLAGS_AT], "little")
+    return end - size if len(event_head) >= HEADER_SIZE and end >= size > 0 else None
 
 
 @cache
-def get_level(form: EventChecksumForm) -> FrameLevel:
+def get_frame_level(checksum_form: EventChecksumForm) -> FrameLevel:
     """Return the frame level of an event format; all files of this format share it."""
     return FrameLevel(
         name="event",
-        schema=EVENTS[form],
+        schema=EVENTS[checksum_form],
         columns=SCAN_COLUMNS,
-        sync=_header_pattern(HEADER_SIZE + 4 * (form is EventChecksumForm.CRC)),
+        sync=_header_pattern(HEADER_SIZE + 4 * (checksum_form is EventChecksumForm.CRC)),
         min_size=HEADER_SIZE,
         max_size=DEFAULT_MAX_EVENT,
         length_field="event_size",
-        prove=is_proven_despite_checksum if form is EventChecksumForm.CRC else is_proven_event,
-        observe=None if form is EventChecksumForm.CRC else record_times_and_servers,
+        prove=is_proven_despite_checksum if checksum_form is EventChecksumForm.CRC else is_proven_event,
+        observe=None if checksum_form is EventChecksumForm.CRC else record_times_and_servers,
         checksum=CRC32,
-        claimed_offset=_claimed_offset,
+        claimed_offset=_compute_claimed_offset,
         stored="crc32",
         covered=("offset", "body_end"),
-        trailing=0 if form is EventChecksumForm.CRC else None,
-        next_level=_next_level,
-        annotated_schema=partial(_annotated_schema, form),
+        trailing=0 if checksum_form is EventChecksumForm.CRC else None,
+        next_level=_switch_frame_level,
+        annotated_schema=partial(_make_annotated_schema, checksum_form),
         select_annotated=_select_annotated_map,
     )
 
 
-def _annotated_schema(form: EventChecksumForm, context: BinlogFileContext) -> Construct:
+def _make_annotated_schema(form: EventChecksumForm, context: BinlogFileContext) -> Construct:
     """Return the schema of the events with the table maps of this file."""
     description, tracker = context.description, context.tracker
 
     def find_map(table_id: int) -> TableMap | None:
         return tracker.maps.by_id.get(table_id) if tracker.annotated_maps is None else tracker.annotated_maps[0]
 
-    return event_construct(form, body_constructs(find_map, description.table_id_size, description.is_mariadb))
+    return make_event_construct(form, make_body_constructs(find_map, description.table_id_size, description.is_mariadb))
 
 
 def _select_annotated_map(context: BinlogFileContext, batch: Batch | None, frame: int) -> None:
@@ -206,26 +206,26 @@ ENCRYPTED_LEVEL = FrameLevel(
 )  # fmt: skip
 
 
-def get_plain_level(form: EventChecksumForm) -> FrameLevel:
+def get_level_before_encryption(checksum_form: EventChecksumForm) -> FrameLevel:
     """Return the level of the events before the encrypted ones; all later events are encrypted."""
-    return replace(ENCRYPTED_LEVEL, schema=UNENCRYPTED_EVENTS[form], next_level=_next_level)
+    return replace(ENCRYPTED_LEVEL, schema=UNENCRYPTED_EVENTS[checksum_form], next_level=_switch_frame_level)
 
 
-def _next_level(data: bytes, context: BinlogFileContext) -> FrameLevel | None:
+def _switch_frame_level(description_event: bytes, context: BinlogFileContext) -> FrameLevel | None:
     """Return the frame level after a FORMAT_DESCRIPTION inside a relay log; None if the event is not valid."""
     if context.encrypted_without_key:
         return ENCRYPTED_LEVEL
-    description = read_description(data, 0)
+    description = read_format_description(description_event, 0)
     if (
         description is None
-        or find_incompatibility(description)
-        or not is_checksum_valid(data, 0, description)
+        or explain_incompatibility(description)
+        or not is_description_checksum_valid(description_event, 0, description)
         or has_contradicting_version(description)
     ):
         return None
     context.description = description
     context.tracker.maps.is_mariadb = description.is_mariadb
-    return get_level(get_event_form(description))
+    return get_frame_level(get_checksum_form(description))
 
 
 PAYLOAD_LEVEL = InnerLevel(
@@ -241,7 +241,7 @@ PAYLOAD_LEVEL = InnerLevel(
     holders=frozenset({EventType.TRANSACTION_PAYLOAD.value}),
     start="body_start",
     end="body_end",
-    unpack=unpack_payload,
+    unpack=unpack_transaction_payload,
 )
 
 
@@ -255,20 +255,20 @@ _MIN_START_SIZE = _START_V1
 ENCRYPTED_FIRST_EVENT_AT = ENCRYPTED_HEADER_SIZE + FIRST_EVENT_AT
 
 
-def detect_log(head: FileHead) -> FormatMatch:
+def detect_binary_log(head: FileHead) -> FormatMatch:
     """Detect a log by its magic, or by the FORMAT_DESCRIPTION after a damaged magic."""
     if head.data.startswith(MAGIC):
         return FormatMatch(100, "it starts with fe 62 69 6e")
     if head.data.startswith(ENCRYPTED_MAGIC):
         return FormatMatch(100, "it starts with fd 62 69 6e (encrypted)")
-    if read_description(head.data, FIRST_EVENT_AT) is not None:
+    if read_format_description(head.data, FIRST_EVENT_AT) is not None:
         return FormatMatch(90, "a FORMAT_DESCRIPTION event is at offset 4")
     if head.data[:4] and MAGIC.startswith(head.data[:4]) and any(fnmatchcase(head.name, p) for p in LOG_PATTERNS):
         return FormatMatch(30, "the name of a log, and the beginning of its magic")
     return FormatMatch(0, "neither magic nor FORMAT_DESCRIPTION")
 
 
-def create_layout(head: FileHead, limits: Limits) -> LogFileLayout:
+def create_log_layout(head: FileHead, limits: Limits) -> LogFileLayout:
     """Return the layout of a log: server, event format, and what is wrong with the beginning of the file.
 
     Raises:
@@ -294,13 +294,13 @@ def create_layout(head: FileHead, limits: Limits) -> LogFileLayout:
             )
         with _naming_key_file(head.hints):
             master_key = read_mysql_master_key(head.hints.keyfile, header.key_id)
-        decryptor = create_mysql_decryptor(head.data, master_key)
+        decryptor = create_mysql_decryptor_factory(head.data, master_key)
         plain = bytearray(head.data)
         decryptor(_read_nothing)(0, memoryview(plain))
-        found_layout = create_binlog_layout(replace(head, data=bytes(plain)), ENCRYPTED_FIRST_EVENT_AT)
+        found_layout = create_plain_log_layout(replace(head, data=bytes(plain)), ENCRYPTED_FIRST_EVENT_AT)
         variant = f"{found_layout.variant}, encrypted"
         return replace(found_layout, header=ENCRYPTED_FILE_HEADER, decrypt=decryptor, variant=variant)
-    return create_binlog_layout(head, FIRST_EVENT_AT)
+    return create_plain_log_layout(head, FIRST_EVENT_AT)
 
 
 @contextmanager
@@ -319,53 +319,61 @@ def _read_nothing(offset: int, size: int) -> bytes:
     return b""
 
 
-def create_binlog_layout(head: FileHead, start: int) -> LogFileLayout:
-    """Return the layout of a file whose events begin at `start` and whose plain bytes are in `head`."""
+def create_plain_log_layout(head: FileHead, first_event_at: int) -> LogFileLayout:
+    """Return the layout of a file whose events begin at `first_event_at` and whose plain bytes are in `head`."""
     findings: list[Finding] = []
-    magic = head.data[start - FIRST_EVENT_AT : start]
+    magic = head.data[first_event_at - FIRST_EVENT_AT : first_event_at]
     if magic != MAGIC:
         message = f"the file starts with {magic.hex(' ')}, expected {MAGIC.hex(' ')}"
         message = message if head.data else "the file is empty"
-        at, actual = start - FIRST_EVENT_AT, magic.hex()
+        at, actual = first_event_at - FIRST_EVENT_AT, magic.hex()
         facts: dict[str, Any] = {"expected": MAGIC.hex(), "actual": actual} if head.data else {}
         findings.append(make_finding("bad-magic", at, len(magic), message, **facts))
-    description = read_description(head.data, start)
+    description = read_format_description(head.data, first_event_at)
     if description is None and not findings:
-        _reject_old_version(head, start)
+        _reject_old_version(head, first_event_at)
     if description is None:
-        findings += [] if findings else [_description_missing(head, start)]
-        return _create_unreadable_layout(head, start, findings)
-    if reason := find_incompatibility(description):
+        findings += [] if findings else [_make_missing_description_finding(head, first_event_at)]
+        return _create_unreadable_layout(head, first_event_at, findings)
+    if reason := explain_incompatibility(description):
         version = description.server_version
-        findings.append(make_finding("unsupported-version", start, description.size, reason, server_version=version))
-        return replace(_create_unreadable_layout(head, start, findings), variant=version)
-    form = get_event_form(description)
-    if not is_checksum_valid(head.data, start, description):
-        form = infer_checksum_form_from_next_event(head.data, start, description) or form
+        findings.append(
+            make_finding("unsupported-version", first_event_at, description.size, reason, server_version=version)
+        )
+        return replace(_create_unreadable_layout(head, first_event_at, findings), variant=version)
+    form = get_checksum_form(description)
+    if not is_description_checksum_valid(head.data, first_event_at, description):
+        form = infer_checksum_form_from_next_event(head.data, first_event_at, description) or form
         if form is EventChecksumForm.PLAIN:
-            findings.append(_description_checksum_wrong(start, description))
-    elif form is EventChecksumForm.PLAIN and infer_checksum_form_from_next_event(head.data, start, description):
-        findings.append(_checksums_undeclared(start, description))
+            findings.append(_make_description_checksum_finding(first_event_at, description))
+    elif form is EventChecksumForm.PLAIN and infer_checksum_form_from_next_event(
+        head.data, first_event_at, description
+    ):
+        findings.append(_make_undeclared_checksums_finding(first_event_at, description))
     if form is EventChecksumForm.BARE and has_contradicting_version(description):
-        findings.append(_version_damaged(start, description))
-    context = _create_context(head, description, start)
-    start_encryption = _read_start_encryption(head.data, start + description.size)
+        findings.append(_make_damaged_version_finding(first_event_at, description))
+    context = _create_file_context(head, description, first_event_at)
+    start_encryption = _find_start_encryption(head.data, first_event_at + description.size)
     decryptor = None
     if start_encryption is not None and head.hints.keyfile is not None:
         with _naming_key_file(head.hints):
             key = read_mariadb_key(head.hints.keyfile, head.hints.keyfile_secret)
-        decryptor = create_mariadb_decryptor(start_encryption, key, head.data)
+        decryptor = create_mariadb_decryptor_factory(start_encryption, key, head.data)
     elif start_encryption is not None:
         context.encrypted_without_key = True
-        boundaries = (start, start + description.size, start_encryption.end) if form is EventChecksumForm.CRC else ()
+        boundaries = (
+            (first_event_at, first_event_at + description.size, start_encryption.end)
+            if form is EventChecksumForm.CRC
+            else ()
+        )
         findings += _verify_plain_events(head.data, boundaries)
         findings.append(
             make_finding("encrypted", start_encryption.end, 0, NO_KEY_MESSAGE, key_version=start_encryption.key_version)
         )
     return LogFileLayout(
         variant=sys.intern(_describe_variant(description, form, context.is_relay_log)),
-        frames_at=start,
-        frame=get_plain_level(form) if context.encrypted_without_key else get_level(form),
+        frames_at=first_event_at,
+        frame=get_level_before_encryption(form) if context.encrypted_without_key else get_frame_level(form),
         header=FILE_HEADER,
         context=context,
         findings=tuple(findings),
@@ -392,12 +400,12 @@ def _reject_old_version(head: FileHead, start: int) -> None:
         raise UnknownFormatError(text)
 
 
-def _read_start_encryption(data: bytes, at: int) -> StartEncryption | None:
+def _find_start_encryption(log_bytes: bytes, at: int) -> StartEncryption | None:
     """Return the START_ENCRYPTION event after the FORMAT_DESCRIPTION; None if the file is not encrypted."""
-    if len(data) < at + HEADER_SIZE or data[at + TYPE_AT] != EventType.START_ENCRYPTION:
+    if len(log_bytes) < at + HEADER_SIZE or log_bytes[at + TYPE_AT] != EventType.START_ENCRYPTION:
         return None
     try:
-        return parse_start_encryption(data[at:], at)
+        return parse_start_encryption(log_bytes[at:], at)
     except MalformedError:
         return None
 
@@ -405,11 +413,11 @@ def _read_start_encryption(data: bytes, at: int) -> StartEncryption | None:
 def _create_unreadable_layout(head: FileHead, start: int, findings: list[Finding]) -> LogFileLayout:
     """Return the layout of a file whose events cannot be read."""
     description = FormatDescription(4, "", 0, HEADER_SIZE, b"", None)
-    context = _create_context(head, description, start)
+    context = _create_file_context(head, description, start)
     return LogFileLayout(
         "unknown",
         0,
-        get_level(EventChecksumForm.CRC),
+        get_frame_level(EventChecksumForm.CRC),
         FILE_HEADER,
         context=context,
         findings=tuple(findings),
@@ -417,7 +425,7 @@ def _create_unreadable_layout(head: FileHead, start: int, findings: list[Finding
     )
 
 
-def _description_missing(head: FileHead, start: int) -> Finding:
+def _make_missing_description_finding(head: FileHead, start: int) -> Finding:
     """Return the finding about a missing FORMAT_DESCRIPTION."""
     size = len(head.data) - start
     if size < HEADER_SIZE + 57 and head.is_whole:
@@ -427,7 +435,7 @@ def _description_missing(head: FileHead, start: int) -> Finding:
     )
 
 
-def _version_damaged(start: int, description: FormatDescription) -> Finding:
+def _make_damaged_version_finding(start: int, description: FormatDescription) -> Finding:
     """Return the finding about a damaged server version."""
     text = (
         f"{description.server_version!r} is the version of a server without checksums, but it lists "
@@ -445,7 +453,7 @@ def _verify_plain_events(data: bytes, boundaries: tuple[int, ...]) -> Iterator[F
             yield make_finding("checksum-mismatch", start, end - start, text, record=record)
 
 
-def _description_checksum_wrong(start: int, description: FormatDescription) -> Finding:
+def _make_description_checksum_finding(start: int, description: FormatDescription) -> Finding:
     """Return the finding about a FORMAT_DESCRIPTION with a wrong checksum in a file without other checksums."""
     text = "the checksum of FORMAT_DESCRIPTION is wrong; with checksum_alg 0 it is the only checksum of the file"
     return make_finding("checksum-mismatch", start, description.size, text, record=0)
@@ -455,7 +463,7 @@ UNDECLARED_CHECKSUMS = "undeclared-checksums"
 """Diagnosis of a log whose FORMAT_DESCRIPTION says that its events have no checksums, but they have them."""
 
 
-def _checksums_undeclared(start: int, description: FormatDescription) -> Finding:
+def _make_undeclared_checksums_finding(start: int, description: FormatDescription) -> Finding:
     """Return the finding about events with checksums that FORMAT_DESCRIPTION does not declare."""
     text = (
         "FORMAT_DESCRIPTION declares no checksums (checksum_alg 0), but the events end with checksums: servers read "
@@ -476,10 +484,10 @@ def _describe_variant(description: FormatDescription, form: EventChecksumForm, i
     return f"{kind} v{description.binlog_version}, {description.server_version}, {checksums}"
 
 
-def _create_context(head: FileHead, description: FormatDescription, start: int) -> BinlogFileContext:
+def _create_file_context(head: FileHead, description: FormatDescription, start: int) -> BinlogFileContext:
     """Return the context of a file, continued from the preceding file of the same log."""
     is_relay = bool(description.flags & EventFlag.RELAY_LOG)
-    load_earlier = find_earlier_state(head, "mysql-binlog", is_next_file)
+    load_earlier = make_earlier_state_loader(head, "mysql-binlog", is_next_file)
     history = (
         None if head.hints.as_stored else TableHistory(head.hints.schema, load_earlier, description.server_version)
     )
@@ -501,7 +509,7 @@ def _create_context(head: FileHead, description: FormatDescription, start: int) 
 # --- Layouts with native code ---
 
 
-def layouts() -> Iterator[LogFileLayout]:
+def iter_compiled_layouts() -> Iterator[LogFileLayout]:
     """Yield one layout for each event format, plain or before encrypted events, and for text files."""
     description = FormatDescription(4, "", 0, HEADER_SIZE, b"", None)
     encrypted_context = BinlogFileContext(description, EventTracker(), encrypted_without_key=True)

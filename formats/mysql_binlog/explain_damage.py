@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.format_api.format import FileHead, HeaderFlip, correct_head, find_flip_by_checksum
+from binlogtool.format_api.format import FileHead, HeaderFlip, correct_head, find_bit_flip_by_checksum
 from binlogtool.format_api.layout import CRC32, LogFileLayout
 from binlogtool.formats.binlog_events.decode import BinlogFileContext, type_name
 from binlogtool.formats.binlog_events.wire_format import (
@@ -31,7 +31,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     has_valid_checksum,
     read_event_size,
 )
-from binlogtool.formats.mysql_binlog.detect_layout import FIRST_EVENT_AT, read_description
+from binlogtool.formats.mysql_binlog.detect_layout import FIRST_EVENT_AT, read_format_description
 
 # --- Damage findings in the terms of this format and its servers ---
 
@@ -64,7 +64,7 @@ def explain_damage(layout: LogFileLayout, data: memoryview, offset: int, damage:
                 damage, "zeros" if not any(head[:EVENT_SIZE_AT]) else "event-size", "its event_size is 0"
             )
         if context.description.has_checksums and len(head) == HEADER_SIZE:
-            size = find_proven_size(data, context, offset)
+            size = find_size_matching_checksum(data, context, offset)
             declared = read_event_size(head)
             if size is not None and size != declared:
                 text = f"event_size is {declared:,}, its checksum matches {size:,}"
@@ -97,7 +97,7 @@ def _explain_tail(damage: Finding, context: BinlogFileContext, data: memoryview)
         closed_file_finding = _add_diagnosis(
             damage, damage.facts["diagnosis"], "the in-use flag is clear: the file was closed while complete"
         )
-        return closed_file_finding.with_severity(Severity.ERROR)
+        return closed_file_finding.copy_with_severity(Severity.ERROR)
     if context.description.is_mariadb:
         return _add_diagnosis(
             damage, damage.facts["diagnosis"], "MariaDB leaves it in the file and continues in a new one"
@@ -108,10 +108,10 @@ def _explain_tail(damage: Finding, context: BinlogFileContext, data: memoryview)
 # -- one event ---------------------------------------------------------------------------------------------------------
 
 
-def find_proven_size(data: memoryview, context: BinlogFileContext, offset: int) -> int | None:
+def find_size_matching_checksum(data: memoryview, context: BinlogFileContext, offset: int) -> int | None:
     """Return the event_size with which the checksum of a damaged event matches; None if something else is wrong."""
     event = bytearray(data)
-    for size in _iter_candidate_sizes(event, context, offset):
+    for size in _iter_candidate_event_sizes(event, context, offset):
         if HEADER_SIZE + CHECKSUM_SIZE <= size <= len(event):
             event[EVENT_SIZE_AT:END_LOG_POS_AT] = size.to_bytes(4, "little")
             if has_valid_checksum(memoryview(event)[:size]):
@@ -119,7 +119,7 @@ def find_proven_size(data: memoryview, context: BinlogFileContext, offset: int) 
     return None
 
 
-def _iter_candidate_sizes(event: bytearray, context: BinlogFileContext, offset: int) -> Iterator[int]:
+def _iter_candidate_event_sizes(event: bytearray, context: BinlogFileContext, offset: int) -> Iterator[int]:
     """Yield sizes that the event may have had: by its end_log_pos, and up to the next plausible headers."""
     end = int.from_bytes(event[END_LOG_POS_AT:FLAGS_AT], "little")
     start = (offset - (context.events_at - FIRST_EVENT_AT)) & 0xFFFFFFFF
@@ -147,66 +147,72 @@ def find_header_bit_flips(head: FileHead) -> Iterator[HeaderFlip]:
     data = head.data
     if len(data) < FIRST_EVENT_AT + _MIN_SIZE or not data.startswith(MAGIC):
         return
-    for byte, bit, proof, size in _find_flips(data):
+    for byte, bit, proof, size in _iter_description_bit_flips(data):
         flip = HeaderFlip(byte, bit, proof, FIRST_EVENT_AT, size)
-        description = read_description(correct_head(head, flip).data, FIRST_EVENT_AT)
+        description = read_format_description(correct_head(head, flip).data, FIRST_EVENT_AT)
         if description is not None and description.header_length == HEADER_SIZE:
             yield flip
             return
 
 
-def _find_flips(data: bytes) -> Iterator[tuple[int, int, str, int]]:
+def _iter_description_bit_flips(log_bytes: bytes) -> Iterator[tuple[int, int, str, int]]:
     """Yield (byte, bit, proof, event size) of flips: proven by the checksum, else by the events that follow."""
-    declared_size = read_event_size(data, FIRST_EVENT_AT)
-    description = read_description(data, FIRST_EVENT_AT)
-    end = int.from_bytes(data[FIRST_EVENT_AT + END_LOG_POS_AT : FIRST_EVENT_AT + FLAGS_AT], "little")
+    declared_size = read_event_size(log_bytes, FIRST_EVENT_AT)
+    description = read_format_description(log_bytes, FIRST_EVENT_AT)
+    end = int.from_bytes(log_bytes[FIRST_EVENT_AT + END_LOG_POS_AT : FIRST_EVENT_AT + FLAGS_AT], "little")
     has_valid_size = end in (0, FIRST_EVENT_AT + declared_size) or (
         description is not None and has_valid_checksum(clear_in_use_flag(description.event))
     )
     if description is not None and description.header_length == HEADER_SIZE and has_valid_size:
         return  # the events after it are readable; other faults are reported as usual
-    event = data[FIRST_EVENT_AT : FIRST_EVENT_AT + declared_size]
-    if _MIN_SIZE <= declared_size <= min(_MAX_SIZE, len(data) - FIRST_EVENT_AT):
+    event = log_bytes[FIRST_EVENT_AT : FIRST_EVENT_AT + declared_size]
+    if _MIN_SIZE <= declared_size <= min(_MAX_SIZE, len(log_bytes) - FIRST_EVENT_AT):
         event = clear_in_use_flag(event)
-        flip = find_flip_by_checksum(CRC32, event, declared_size - CHECKSUM_SIZE, FIRST_EVENT_AT)
+        flip = find_bit_flip_by_checksum(CRC32, event, declared_size - CHECKSUM_SIZE, FIRST_EVENT_AT)
         if flip is not None:
             yield (*flip, _BY_CHECKSUM, declared_size)
     for bit in range(32):
         size = declared_size ^ 1 << bit
-        if _MIN_SIZE <= size <= min(_MAX_SIZE, len(data) - FIRST_EVENT_AT):
+        if _MIN_SIZE <= size <= min(_MAX_SIZE, len(log_bytes) - FIRST_EVENT_AT):
             byte = FIRST_EVENT_AT + EVENT_SIZE_AT + bit // 8
-            changed = bytearray(data[FIRST_EVENT_AT : FIRST_EVENT_AT + size])
+            changed = bytearray(log_bytes[FIRST_EVENT_AT : FIRST_EVENT_AT + size])
             changed[EVENT_SIZE_AT + bit // 8] ^= 1 << bit % 8
             if has_valid_checksum(clear_in_use_flag(bytes(changed))):
                 yield byte, bit % 8, _BY_CHECKSUM, size
-    yield from _find_description_flip_without_checksum(data, declared_size)
+    yield from _find_description_flip_without_checksum(log_bytes, declared_size)
 
 
-def _find_description_flip_without_checksum(data: bytes, declared_size: int) -> Iterator[tuple[int, int, str, int]]:
+def _find_description_flip_without_checksum(
+    log_bytes: bytes, declared_size: int
+) -> Iterator[tuple[int, int, str, int]]:
     """Yield a flip that only the following events prove (servers without checksums): one bit of type, size or version.
 
     The header length is not corrected: there were servers with longer headers (23 bytes), whose events also follow each
     other.
     """
-    end = int.from_bytes(data[FIRST_EVENT_AT + END_LOG_POS_AT : FIRST_EVENT_AT + FLAGS_AT], "little")
+    end = int.from_bytes(log_bytes[FIRST_EVENT_AT + END_LOG_POS_AT : FIRST_EVENT_AT + FLAGS_AT], "little")
     size = (
         end - FIRST_EVENT_AT
-        if end and end - FIRST_EVENT_AT != declared_size and _is_event_at(data, end)
+        if end and end - FIRST_EVENT_AT != declared_size and _has_event_header_at(log_bytes, end)
         else declared_size
     )
     expected_bytes = {4: EventType.FORMAT_DESCRIPTION.value, HEADER_SIZE: 4, HEADER_SIZE + 1: 0}
     expected_bytes |= dict(enumerate(size.to_bytes(4, "little"), EVENT_SIZE_AT))
     differences = [
-        (at, data[FIRST_EVENT_AT + at] ^ value)
+        (at, log_bytes[FIRST_EVENT_AT + at] ^ value)
         for at, value in expected_bytes.items()
-        if data[FIRST_EVENT_AT + at] != value
+        if log_bytes[FIRST_EVENT_AT + at] != value
     ]
-    if len(differences) == 1 and differences[0][1].bit_count() == 1 and _is_event_at(data, FIRST_EVENT_AT + size):
+    if (
+        len(differences) == 1
+        and differences[0][1].bit_count() == 1
+        and _has_event_header_at(log_bytes, FIRST_EVENT_AT + size)
+    ):
         yield FIRST_EVENT_AT + differences[0][0], differences[0][1].bit_length() - 1, _BY_EVENTS, size
 
 
-def _is_event_at(data: bytes, at: int) -> bool:
+def _has_event_header_at(log_bytes: bytes, at: int) -> bool:
     """Return whether an event header with a matching end_log_pos begins at `data[at]`."""
-    head = data[at : at + HEADER_SIZE]
+    head = log_bytes[at : at + HEADER_SIZE]
     size, end = (int.from_bytes(head[low : low + 4], "little") for low in (EVENT_SIZE_AT, END_LOG_POS_AT))
     return len(head) == HEADER_SIZE and size >= HEADER_SIZE and end == at + size

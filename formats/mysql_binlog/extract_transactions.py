@@ -28,11 +28,11 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     WORD_TABLE,
     GroupStep,
     QueryKind,
-    TransactionGroups,
-    build_event_type_flags,
+    TransactionGroupState,
+    build_event_type_traits,
+    compute_packed_group_step,
     get_query_kind,
-    get_text_kind,
-    step_group,
+    get_statement_text_kind,
 )
 from binlogtool.formats.binlog_events.transactions.transaction_kernels import as_int_column
 from binlogtool.formats.binlog_events.wire_format import EVENT_TYPE_NAMES, HEADER_SIZE, EventType
@@ -52,7 +52,7 @@ class TransactionReader:
     """
 
     def __init__(self) -> None:
-        self._transactions = TransactionGroups()
+        self._transactions = TransactionGroupState()
         self._events: list[tuple[Event, bytes]] = []
         self._is_complete = False
         self._skips_to_next = False
@@ -63,51 +63,53 @@ class TransactionReader:
         for index in range(batch.frames.count):
             data = bytes(batch.window[starts[index] : ends[index]])  # the batch is released before the transaction ends
             event = get_event(batch, index)._replace(body=memoryview(data)[HEADER_SIZE:])
-            yield from self._add_event(event, data)
+            yield from self._add_event_and_yield_ended(event, data)
 
-    def _add_event(self, event: Event, data: bytes) -> Iterator[PortableEventGroup | PriorGtids | Finding]:
+    def _add_event_and_yield_ended(
+        self, event: Event, data: bytes
+    ) -> Iterator[PortableEventGroup | PriorGtids | Finding]:
         """Add one event."""
-        step = self._transactions.add_event(event.code, event.body)
+        step = self._transactions.advance_to_event(event.code, event.body)
         if event.code in EVENTS_OUTSIDE_GROUPS:
-            yield from self._end_transaction("an event about the file itself is inside of it", Severity.ERROR)
+            yield from self._finish_open_transaction("an event about the file itself is inside of it", Severity.ERROR)
             if event.code == _T.GTID_LIST:
                 yield from _read_gtid_list(event)
             elif event.code in _PORTABLE_EVENTS:
-                yield _make_group([(event, data)])
+                yield _make_portable_transaction([(event, data)])
             return
         if step is GroupStep.OPENS:
-            yield from self._begin_transaction()
+            yield from self._end_previous_transaction()
         elif self._skips_to_next:
             return
         self._events.append((event, data))
         if step is GroupStep.ENDS or step is GroupStep.ALONE:
             self._is_complete = True
-            if _read_gtid(self._events[0][0]) is None:
-                yield from self._end_transaction("", Severity.ERROR)
+            if _read_mariadb_gtid(self._events[0][0]) is None:
+                yield from self._finish_open_transaction("", Severity.ERROR)
 
-    def _begin_transaction(self) -> Iterator[PortableEventGroup | Finding]:
+    def _end_previous_transaction(self) -> Iterator[PortableEventGroup | Finding]:
         """Begin a transaction; events before the BEGIN of a log without GTIDs belong to it."""
         self._skips_to_next = False
-        if self._is_complete or (self._events and _read_gtid(self._events[0][0]) is not None):
-            yield from self._end_transaction("another transaction begins inside of it", Severity.ERROR)
+        if self._is_complete or (self._events and _read_mariadb_gtid(self._events[0][0]) is not None):
+            yield from self._finish_open_transaction("another transaction begins inside of it", Severity.ERROR)
 
     def skip_damage(self, start: int, end: int) -> Iterator[PortableEventGroup | Finding]:
         """Drop the rest of the open transaction."""
-        yield from self._end_transaction("a part of it is damaged", Severity.ERROR)
+        yield from self._finish_open_transaction("a part of it is damaged", Severity.ERROR)
         self._transactions.reset()
         self._skips_to_next = True
 
     def finish(self) -> Iterator[PortableEventGroup | Finding]:
         """Yield the last transaction; a transaction that the server never finished was rolled back."""
-        yield from self._end_transaction("the file ends inside of it", Severity.WARNING)
+        yield from self._finish_open_transaction("the file ends inside of it", Severity.WARNING)
 
-    def _end_transaction(self, reason: str, severity: Severity) -> Iterator[PortableEventGroup | Finding]:
+    def _finish_open_transaction(self, reason: str, severity: Severity) -> Iterator[PortableEventGroup | Finding]:
         """Yield the open transaction, or a finding if it is incomplete."""
         parts, is_complete, self._events, self._is_complete = self._events, self._is_complete, [], False
         if is_complete:
-            yield _make_group(parts)
+            yield _make_portable_transaction(parts)
         elif parts:
-            first, last, gtid = parts[0][0], parts[-1][0], _read_gtid(parts[0][0])
+            first, last, gtid = parts[0][0], parts[-1][0], _read_mariadb_gtid(parts[0][0])
             message = f"transaction {gtid or 'without GTID'} is incomplete: {reason}"
             yield make_finding(
                 "incomplete-transaction", first.start, last.end - first.start, message, record=first.record,
@@ -119,39 +121,39 @@ _END_TYPES = frozenset({"XID", "XA_PREPARE_LOG"})
 _END_KINDS = (QueryKind.COMMIT, QueryKind.ROLLBACK, QueryKind.XA_FINISH)
 
 
-def is_transaction_end(type_: str, body: Any) -> bool | None:
+def is_transaction_end(event_type_name: str, body: Any) -> bool | None:
     """Return whether an event is the last one of its transaction; None for a QUERY that may be a DDL statement or a
     statement inside a transaction, and for a QUERY without its body.
     """
-    if not type_.startswith("QUERY"):
-        return type_ in _END_TYPES
+    if not event_type_name.startswith("QUERY"):
+        return event_type_name in _END_TYPES
     text = body.get("sql") if isinstance(body, dict) else None
     if not isinstance(text, str):
         return None
-    kind = get_text_kind(text.encode())
+    kind = get_statement_text_kind(text.encode())
     return None if kind is QueryKind.STATEMENT else kind in _END_KINDS
 
 
-def _read_gtid(event: Event) -> str | None:
+def _read_mariadb_gtid(event: Event) -> str | None:
     """Return the GTID of an event; None if it has none."""
     if event.code != _T.GTID or len(event.body) < FLAGS2:
         return None
     return read_gtid_text(event.code, event.server_id, bytes(event.body))
 
 
-def _make_group(parts: list[tuple[Event, bytes]]) -> PortableEventGroup:
+def _make_portable_transaction(events_with_bytes: list[tuple[Event, bytes]]) -> PortableEventGroup:
     """Return the events as a transaction that can be written to another log format."""
-    first, gtid = parts[0][0], _read_gtid(parts[0][0])
+    first, gtid = events_with_bytes[0][0], _read_mariadb_gtid(events_with_bytes[0][0])
     return PortableEventGroup(
         offset=first.start,
-        size=parts[-1][0].end - first.start,
+        size=events_with_bytes[-1][0].end - first.start,
         record=first.record,
         type=EVENT_TYPE_NAMES.get(first.code, "UNKNOWN"),
         txn=gtid,
         seq=None if gtid is None else int(gtid.rpartition("-")[2]),
         time=first.time * 1_000_000 if first.time else None,
         origin=first.server_id,
-        events=tuple(data for _, data in parts),
+        events=tuple(data for _, data in events_with_bytes),
     )
 
 
@@ -207,7 +209,7 @@ class BinlogSplitFinder:
         self.history = TableHistory() if own is None else own.copy()
         self._later_statements: list[tuple[int, int, bytes]] = []
         self._last_split_offset = 0
-        self._traits = build_event_type_flags({EventType.QUERY_COMPRESSED})
+        self._traits = build_event_type_traits({EventType.QUERY_COMPRESSED})
         self._kernel_state = array("q", bytes(8 * transaction_kernels.SPLIT_STATE_SIZE))
 
     def find_split_point(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
@@ -217,34 +219,34 @@ class BinlogSplitFinder:
         columns = transaction_kernels.EventBodies._make(
             as_int_column(batch.frames[name], count) for name in _COLUMN_NAMES
         )
-        kernel, index = compile_kernel(transaction_kernels.find_boundaries), 0
+        kernel, index = compile_kernel(transaction_kernels.track_boundaries_until_unsupported), 0
         while True:
             index = kernel(index, count, columns, batch.window, state, self._traits, WORD_TABLE)
             if index == count:
                 break
-            self._follow_query(batch, index)
+            self._apply_query_in_python(batch, index)
             index += 1
-        self._apply_statements(state[transaction_kernels.BOUNDARY_COUNT])
+        self._apply_statements_before_boundary(state[transaction_kernels.BOUNDARY_COUNT])
         split_point = make_split_point(batch, state[transaction_kernels.BOUNDARY_COUNT])
         self._last_split_offset = self._last_split_offset if split_point is None else split_point.offset
         return split_point
 
-    def _follow_query(self, batch: Batch, index: int) -> None:
+    def _apply_query_in_python(self, batch: Batch, index: int) -> None:
         """Apply a QUERY that is compressed or may define a table."""
         code, body_start, body_end = (int(batch.frames[name][index]) for name in _COLUMN_NAMES)
         self._later_statements.append((index, code, bytes(batch.window[body_start:body_end])))
         state, kind = self._kernel_state, int(get_query_kind(code, batch.window[body_start:body_end]))
         state[transaction_kernels.SPLIT_GROUP_STATE] = (
-            step_group(state[transaction_kernels.SPLIT_GROUP_STATE], STATEMENT + kind) & GROUP_BITS
+            compute_packed_group_step(state[transaction_kernels.SPLIT_GROUP_STATE], STATEMENT + kind) & GROUP_BITS
         )
         if state[transaction_kernels.SPLIT_GROUP_STATE] == NO_GROUP:
             state[transaction_kernels.BOUNDARY_COUNT] = index + 1
 
-    def _apply_statements(self, boundary: int) -> None:
+    def _apply_statements_before_boundary(self, boundary: int) -> None:
         """Apply the statements of the batch before its last boundary; keep the others for the next one."""
         for index, code, body in self._later_statements:
             if index < boundary:
-                self.history.add_query(code, memoryview(body))
+                self.history.add_query_if_ddl(code, memoryview(body))
         self._later_statements = [(-1, code, body) for index, code, body in self._later_statements if index >= boundary]
 
     def export_state_for_next_file(self) -> Any:
@@ -272,7 +274,7 @@ class BinlogSplitFinder:
         decryptor = self.layout.decrypt
         return decryptor.decryptor if isinstance(decryptor, EventDecryptorFactory) else None
 
-    def resume(self, state: Any, record: int) -> FrameLevel | None:
+    def restore_state(self, state: Any, record: int) -> FrameLevel | None:
         """Restore the table definitions, and the FORMAT_DESCRIPTION of a relay log."""
         self.context.tracker.previous_relay_log = None  # no group is open here that the preceding file could have begun
         for history in (self.history, self.context.tracker.maps.history):
@@ -288,5 +290,5 @@ class BinlogSplitFinder:
     def skip_damage(self) -> None:
         """Reset the state after damage: the open group is unknown, the table definitions are assumed."""
         self._kernel_state = array("q", bytes(8 * transaction_kernels.SPLIT_STATE_SIZE))
-        self.history.skip_part()
+        self.history.mark_definitions_assumed()
         self._later_statements.clear()

@@ -84,7 +84,7 @@ def parse_log_name(path: bytes | str) -> LogName | None:
     return LogName(name, sys.intern(match["base"]), int(match["number"])) if match else None
 
 
-def get_stem(name: str) -> str | None:
+def get_log_name_stem(name: str) -> str | None:
     """Return the stem that the logs of a server share with their index and related files; None if there is none."""
     base = re.fullmatch(r"(.+)\.(?:\d{6,18}(?:\.idx)?|index|state|index_crash_safe|~rec~)", name, re.DOTALL)
     return base[1] if base else None
@@ -100,7 +100,7 @@ _ROTATE_HEAD = struct.Struct("<4xB4xI")
 """Type and size of an event; the rest of its header is skipped."""
 
 
-def is_link_proven(link: FileLink) -> bool:
+def is_next_file_proven_by_rotate(link: FileLink) -> bool:
     """Return whether a log ends with a ROTATE to the second file; another base name means that both were renamed.
 
     A ROTATE has the name of the next file after its header and a position of 8 bytes, and a checksum of 4 bytes or none
@@ -136,10 +136,10 @@ def to_printable(name: bytes | str) -> str:
 
 def sort_names(names: Sequence[str]) -> list[str]:
     """Return the names sorted: per base name first the files about the logs, then the logs by number."""
-    return sorted(names, key=_sort_key)
+    return sorted(names, key=_get_path_sort_key)
 
 
-def _sort_key(path: str) -> tuple[str, str, int, int, str]:
+def _get_path_sort_key(path: str) -> tuple[str, str, int, int, str]:
     """Return the sort key of a path."""
     folder, name = os.path.split(path)
     matched = GTID_INDEX_NAME.fullmatch(name)
@@ -224,7 +224,7 @@ _MAX_SEARCHED = 4096
 """Maximum number of bytes of a line that are searched for joined names."""
 
 
-class ServerList(msgspec.Struct, frozen=True):
+class ServerIndexNames(msgspec.Struct, frozen=True):
     """Names that a server reads, as they are written.
 
     `unfinished_line`: a last line without a line feed, to which the server appends a name; empty after a blank line, as
@@ -236,9 +236,9 @@ class ServerList(msgspec.Struct, frozen=True):
     ends_blank: bool = False
 
 
-def read_server_list(data: bytes, *, is_mysql: bool) -> ServerList:
+def read_index_like_server(index_bytes: bytes, *, is_mysql: bool) -> ServerIndexNames:
     """Read an index as MySQL or MariaDB does: MySQL drops a carriage return at the end of a line."""
-    *lines, unfinished = data.split(b"\n")
+    *lines, unfinished = index_bytes.split(b"\n")
     ends_blank = b"" in lines
     if ends_blank:
         lines, unfinished = lines[: lines.index(b"")], b""
@@ -247,20 +247,20 @@ def read_server_list(data: bytes, *, is_mysql: bool) -> ServerList:
     names = [line.partition(b"\0")[0] for line in lines]
     if b"" in names[1:]:
         names = names[: names.index(b"", 1)]
-    return ServerList(tuple(names), unfinished, ends_blank)
+    return ServerIndexNames(tuple(names), unfinished, ends_blank)
 
 
 def split_joined_names(line: bytes) -> list[bytes]:
     """Return the names in a line: more than one if line feeds between them are missing."""
     names: list[bytes] = []
     rest = line
-    while (at := _find_joint(rest)) is not None:
+    while (at := _find_joined_name_start(rest)) is not None:
         names.append(rest[:at])
         rest = rest[at:]
     return [*names, rest]
 
 
-def _find_joint(line: bytes) -> int | None:
+def _find_joined_name_start(line: bytes) -> int | None:
     """Return where the second of two joined names begins; both have the same base name and a number. Else None."""
     for match in _NUMBER.finditer(line, 0, _MAX_SEARCHED):
         stem, rest = line[: match.start() + 1], line[match.end() :]
@@ -294,7 +294,7 @@ _CHUNK = MIB
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 
 
-class TextKind(enum.Enum):
+class TextFileKind(enum.Enum):
     """Kind of a text file, with its name in reports."""
 
     INDEX = "binlog index"
@@ -320,7 +320,7 @@ class IndexListing(msgspec.Struct):
     unusual_names: dict[int, str] = msgspec.field(default_factory=dict)
     seen: set[int] | None = None
 
-    def add(self, name: LogName) -> str | None:
+    def add_name_and_find_disorder(self, name: LogName) -> str | None:
         """Add the next name. Return "again" for a repeated name, "back" for an older file than before, else None."""
         number, last_number = name.number, self.numbers[-1] if self.numbers else -1
         if number <= last_number or self.seen is not None:
@@ -342,14 +342,14 @@ class IndexListing(msgspec.Struct):
         return self.unusual_names.get(number) or LogName("", self.base, number).make_sibling(number)
 
 
-class TextContext(msgspec.Struct):
+class TextFileContext(msgspec.Struct):
     """Content of a text file.
 
     `listings`: the files in an index, by base name. `last_numbers`: the last number of each "domain-server" in a state
     file. `position`: the relay log and the offset in relay-log.info. `sound`: every line was valid.
     """
 
-    kind: TextKind
+    kind: TextFileKind
     name: str = ""
     listings: dict[str, IndexListing] = msgspec.field(default_factory=dict)
     last_numbers: dict[str, int] = msgspec.field(default_factory=dict)
@@ -367,20 +367,20 @@ EMPTY_LEVEL = FrameLevel(Struct("rest" / Const(MAGIC)), (), None, len(MAGIC), le
 # -- detection ---------------------------------------------------------------------------------------------------------
 
 
-def get_text_kind(name: str) -> TextKind | None:
+def get_text_file_kind(name: str) -> TextFileKind | None:
     """Return the kind of a text file by its name; None if no kind has this name."""
     kinds = (
-        (LEFTOVER_NAME, TextKind.LEFTOVER),
-        (INDEX_NAME, TextKind.INDEX),
-        (STATE_NAME, TextKind.STATE),
-        (INFO_NAME, TextKind.INFO),
+        (LEFTOVER_NAME, TextFileKind.LEFTOVER),
+        (INDEX_NAME, TextFileKind.INDEX),
+        (STATE_NAME, TextFileKind.STATE),
+        (INFO_NAME, TextFileKind.INFO),
     )
     return next((kind for pattern, kind in kinds if pattern.fullmatch(name)), None)
 
 
 def detect_text_file(head: FileHead) -> FormatMatch:
     """Detect a text file by name and content: every complete line must be valid."""
-    kind = get_text_kind(head.name.rpartition("/")[2])
+    kind = get_text_file_kind(head.name.rpartition("/")[2])
     if kind is None:
         return FormatMatch(0, "not the name of a text file next to a log")
     lines = head.data.split(b"\n")
@@ -390,13 +390,13 @@ def detect_text_file(head: FileHead) -> FormatMatch:
         return (
             FormatMatch(20, f"the name of a {kind.value}, and empty") if not head.data else FormatMatch(0, "no lines")
         )
-    if kind is TextKind.INFO:
+    if kind is TextFileKind.INFO:
         matches = sum(parse_log_name(line) is not None for line in lines[:2])
         return (
             FormatMatch(80, "the lines of relay-log.info") if matches else FormatMatch(0, "no lines of relay-log.info")
         )
     valid_count = sum(
-        GTID_LINE.fullmatch(line) is not None if kind is TextKind.STATE else _is_log_path(line) for line in lines
+        GTID_LINE.fullmatch(line) is not None if kind is TextFileKind.STATE else _is_log_path(line) for line in lines
     )
     if valid_count == len(lines):
         return FormatMatch(80, f"the lines of a {kind.value}")
@@ -415,27 +415,27 @@ def _is_log_path(line: bytes) -> bool:
 # -- layout ------------------------------------------------------------------------------------------------------------
 
 
-def create_text_layout(head: FileHead, kind: TextKind) -> LogFileLayout:
+def create_text_layout(head: FileHead, kind: TextFileKind) -> LogFileLayout:
     """Return the layout: the whole file is its header, with findings about its lines."""
-    context = TextContext(kind, head.name)
-    ceiling = MAX_INDEX_BYTES if kind in (TextKind.INDEX, TextKind.LEFTOVER) else MAX_OTHER_BYTES
+    context = TextFileContext(kind, head.name)
+    ceiling = MAX_INDEX_BYTES if kind in (TextFileKind.INDEX, TextFileKind.LEFTOVER) else MAX_OTHER_BYTES
     read_range = head.peek or (lambda offset, size: head.data[offset : offset + size])
     size = len(head.data) if head.size is None or head.peek is None else head.size
     lines = _iter_lines(read_range, min(size, ceiling))
-    readers = {TextKind.STATE: _read_state, TextKind.INFO: _read_info}
-    findings = list(readers.get(kind, _read_index)(islice(lines, MAX_LINES), context))
-    next_line = None if kind is TextKind.INFO else next(lines, None)
+    readers = {TextFileKind.STATE: _read_state_lines, TextFileKind.INFO: _read_relay_log_info}
+    findings = list(readers.get(kind, _read_index_lines)(islice(lines, MAX_LINES), context))
+    next_line = None if kind is TextFileKind.INFO else next(lines, None)
     if next_line is not None or size > ceiling or (head.size is None and not head.is_whole):
         context.sound = False
         read_end = min(size, ceiling) if next_line is None else next_line.offset
         text = f"only the first {read_end:,} bytes of the {kind.value} were checked"
         findings.append(make_finding("count-out-of-bounds", read_end, 0, text))
-    if kind is TextKind.LEFTOVER:
+    if kind is TextFileKind.LEFTOVER:
         text = "left by an interrupted rotation or purge; the server checks it when it starts"
         findings = [make_finding("extra-member", 0, size, text, severity=Severity.NOTE)]
-    schemas = {TextKind.STATE: STATE_FILE, TextKind.INFO: INFO_FILE}
+    schemas = {TextFileKind.STATE: STATE_FILE, TextFileKind.INFO: INFO_FILE}
     schema = schemas.get(kind, INDEX_FILE)
-    if kind is TextKind.INFO and not head.data[: head.data.find(b"\n")].strip().isdigit():
+    if kind is TextFileKind.INFO and not head.data[: head.data.find(b"\n")].strip().isdigit():
         schema = OLD_INFO_FILE
     return LogFileLayout(
         kind.value, size, EMPTY_LEVEL, schema, context=context, findings=tuple(findings), has_records=False
@@ -469,7 +469,7 @@ class _LineFaults(msgspec.Struct):
     findings: list[Finding] = msgspec.field(default_factory=list)
     last: TextLine | None = None
 
-    def add(self, line: TextLine, text: str, **facts: Any) -> None:
+    def add_faulty_line(self, line: TextLine, text: str, **facts: Any) -> None:
         """Add one faulty line."""
         self.count, self.last = self.count + 1, line
         if len(self.findings) < MAX_FINDINGS_PER_KIND:
@@ -490,7 +490,7 @@ class _IndexLineReader(msgspec.Struct):
     number; most lines repeat it.
     """
 
-    context: TextContext
+    context: TextFileContext
     invalid: _LineFaults = msgspec.field(default_factory=partial(_LineFaults, "bad-header"))
     duplicates: _LineFaults = msgspec.field(default_factory=partial(_LineFaults, "duplicate-sequence"))
     regressions: _LineFaults = msgspec.field(default_factory=partial(_LineFaults, "sequence-regression"))
@@ -506,7 +506,7 @@ class _IndexLineReader(msgspec.Struct):
     unfinished_line: TextLine | None = None
     joined_lines: _LineFaults = msgspec.field(default_factory=partial(_LineFaults, "bad-header"))
 
-    def add_line(self, line: TextLine) -> None:
+    def read_line(self, line: TextLine) -> None:
         """Add one line."""
         text = line.text
         if text.endswith(b"\r"):
@@ -516,28 +516,28 @@ class _IndexLineReader(msgspec.Struct):
             self.first_blank = self.first_blank or line
         elif not text.startswith(b"#"):
             self.lines_after_blank += self.first_blank is not None
-            self._add_path(line, text)
+            self._read_path_line(line, text)
 
-    def _add_path(self, line: TextLine, text: bytes) -> None:
+    def _read_path_line(self, line: TextLine, text: bytes) -> None:
         """Add a line that is a path, or several joined paths."""
-        names = [text] if self._is_next_number(text) else split_joined_names(text)
+        names = [text] if self._is_previous_name_with_number(text) else split_joined_names(text)
         if len(names) > 1 and parse_log_name(names[-1]) is not None:
             message = f"{len(names)} names on one line: the server reads them as one, {to_printable(text)!r}"
-            self.joined_lines.add(line, message, diagnosis="joined-lines")
+            self.joined_lines.add_faulty_line(line, message, diagnosis="joined-lines")
         else:
             names = [text]
         for name in names:
-            self._add_name(line, name)
+            self._read_name(line, name)
 
-    def _add_name(self, line: TextLine, text: bytes) -> None:
+    def _read_name(self, line: TextLine, text: bytes) -> None:
         """Add one name."""
-        parsed = self._parse_name(text)
+        parsed = self._parse_index_name(text)
         if parsed is None:
             self.context.sound = False
             if not line.has_line_feed and _CONTROL.search(text) is None:
                 self.torn_line = line
             else:
-                self.invalid.add(line, f"not the path of a log file: {to_printable(text)!r}")
+                self.invalid.add_faulty_line(line, f"not the path of a log file: {to_printable(text)!r}")
             return
         if self.folder in self.folders or len(self.folders) < MAX_FOLDERS:
             first, count = self.folders.get(self.folder, (line, 0))
@@ -546,14 +546,14 @@ class _IndexLineReader(msgspec.Struct):
         if not line.has_line_feed:
             self.unfinished_line = line
 
-    def _is_next_number(self, text: bytes) -> bool:
+    def _is_previous_name_with_number(self, text: bytes) -> bool:
         """Return whether a line is the previous name with another number."""
         digits = text[len(self.stem) :]
         return text.startswith(self.stem) and digits.isdigit() and 6 <= len(digits) <= 18
 
-    def _parse_name(self, text: bytes) -> LogName | None:
+    def _parse_index_name(self, text: bytes) -> LogName | None:
         """Return the file that a line names; None if it is not a log."""
-        if self._is_next_number(text):
+        if self._is_previous_name_with_number(text):
             digits = text[len(self.stem) :]
             return LogName(f"{self.base}.{digits.decode()}", self.base, int(digits))
         parsed = parse_log_name(text) if _is_log_path(text) else None
@@ -567,22 +567,22 @@ class _IndexLineReader(msgspec.Struct):
         listing = self.context.listings.get(parsed.base)
         if listing is None:
             if len(self.context.listings) >= MAX_FOLDERS:
-                self.invalid.add(line, f"more than {MAX_FOLDERS:,} different base names")
+                self.invalid.add_faulty_line(line, f"more than {MAX_FOLDERS:,} different base names")
                 return
             listing = self.context.listings[parsed.base] = IndexListing(parsed.base)
         last_number = listing.numbers[-1] if listing.numbers else 0
-        fault = listing.add(parsed)
+        fault = listing.add_name_and_find_disorder(parsed)
         if fault == "again":
-            self.duplicates.add(line, f"{to_printable(parsed.name)} is listed twice")
+            self.duplicates.add_faulty_line(line, f"{to_printable(parsed.name)} is listed twice")
         elif fault == "back":
-            self.regressions.add(
+            self.regressions.add_faulty_line(
                 line,
                 f"{to_printable(parsed.name)} is listed after {to_printable(listing.get_listed_name(last_number))}",
             )
 
     def iter_findings(self) -> Iterator[Finding]:
         """Yield findings about the lines."""
-        yield from _check_folders(self.folders)
+        yield from _iter_folder_findings(self.folders)
         for faults in (self.invalid, self.joined_lines, self.duplicates, self.regressions):
             yield from faults.iter_findings()
         if self.torn_line is not None:
@@ -604,15 +604,15 @@ class _IndexLineReader(msgspec.Struct):
             )
 
 
-def _read_index(lines: Iterator[TextLine], context: TextContext) -> Iterator[Finding]:
+def _read_index_lines(lines: Iterator[TextLine], context: TextFileContext) -> Iterator[Finding]:
     """Read the names of an index and return findings about its lines."""
     reader = _IndexLineReader(context)
     for line in lines:
-        reader.add_line(line)
+        reader.read_line(line)
     return reader.iter_findings()
 
 
-def _check_folders(folders: dict[bytes, tuple[TextLine, int]]) -> Iterator[Finding]:
+def _iter_folder_findings(folders: dict[bytes, tuple[TextLine, int]]) -> Iterator[Finding]:
     """Yield findings about folders other than that of most lines. Opens no path: files are looked up by name alone."""
     by_folder = {folder: places for folder, places in folders.items() if folder not in (b"", b".")}
     if len(by_folder) < 2:
@@ -623,11 +623,11 @@ def _check_folders(folders: dict[bytes, tuple[TextLine, int]]) -> Iterator[Findi
         if folder != main_folder:
             text = f"{count:,} {'line names files' if count == 1 else 'lines name files'} in {to_printable(folder)!r}, "
             text += f"the others in {to_printable(main_folder)!r}; not opened, compared by name only"
-            faults.add(line, text, folder=to_printable(folder), lines=count)
+            faults.add_faulty_line(line, text, folder=to_printable(folder), lines=count)
     yield from faults.iter_findings()
 
 
-def _read_state(lines: Iterator[TextLine], context: TextContext) -> Iterator[Finding]:
+def _read_state_lines(lines: Iterator[TextLine], context: TextFileContext) -> Iterator[Finding]:
     """Read the GTIDs of a state file; the last GTID of a domain is the newest."""
     faults = _LineFaults("bad-header")
     for line in lines:
@@ -636,11 +636,11 @@ def _read_state(lines: Iterator[TextLine], context: TextContext) -> Iterator[Fin
             context.last_numbers[f"{int(matched[1])}-{int(matched[2])}"] = int(matched[3])
         elif line.text.strip():
             context.sound = False
-            faults.add(line, f"not a GTID (domain-server-number): {to_printable(line.text)!r}")
+            faults.add_faulty_line(line, f"not a GTID (domain-server-number): {to_printable(line.text)!r}")
     yield from faults.iter_findings()
 
 
-def _read_info(lines: Iterator[TextLine], context: TextContext) -> Iterator[Finding]:
+def _read_relay_log_info(lines: Iterator[TextLine], context: TextFileContext) -> Iterator[Finding]:
     """Read the name and offset of the relay log, after the number of lines if the file has it."""
     texts = [line.text.strip() for _, line in zip(range(3), lines, strict=False)]
     if texts and texts[0].isdigit():
@@ -676,7 +676,7 @@ _FLAGS_SIZE = 4
 _CRC_SIZE = 4
 
 
-class PageRemainder(NamedTuple):
+class GtidIndexPageRemainder(NamedTuple):
     """Rest of a node that continues on the next page: the number of GTIDs, and whether a page number follows."""
 
     gtids: int = 0
@@ -693,13 +693,13 @@ class GtidIndexContext(msgspec.Struct):
     page_size: int = 0
     pages: int = 0
     has_root: bool = False
-    remainders: dict[int, PageRemainder] = msgspec.field(default_factory=dict)
+    remainders: dict[int, GtidIndexPageRemainder] = msgspec.field(default_factory=dict)
 
 
 # -- one page ----------------------------------------------------------------------------------------------------------
 
 
-class PageItem(NamedTuple):
+class GtidIndexPageItem(NamedTuple):
     """One part of the content of a page; `key`: number of the key within the page, -1 if the part belongs to none."""
 
     kind: str
@@ -708,52 +708,52 @@ class PageItem(NamedTuple):
     key: int
 
 
-def iter_page_items(
-    data: bytes, start: int, end: int, is_leaf: bool, remainder: PageRemainder
-) -> Iterator[PageItem | PageRemainder]:
+def iter_gtid_index_page_items(
+    data: bytes, start: int, end: int, is_leaf: bool, remainder: GtidIndexPageRemainder
+) -> Iterator[GtidIndexPageItem | GtidIndexPageRemainder]:
     """Yield the parts of the page content `data[start:end]`, and last the remainder that continues on the next page."""
     at, key, gtids, has_child = start, -1, remainder.gtids, remainder.child
     while True:
         while gtids and end - at >= _GTID_SIZE:
-            yield PageItem("gtid", at, at + _GTID_SIZE, key)
+            yield GtidIndexPageItem("gtid", at, at + _GTID_SIZE, key)
             at, gtids = at + _GTID_SIZE, gtids - 1
         if gtids:
             yield from _iter_unused(at, end)
-            yield PageRemainder(gtids, not is_leaf)
+            yield GtidIndexPageRemainder(gtids, not is_leaf)
             return
         if has_child and end - at < _COUNT_SIZE:
             yield from _iter_unused(at, end)
-            yield PageRemainder(0, True)
+            yield GtidIndexPageRemainder(0, True)
             return
         if has_child:
-            yield PageItem("child", at, at + _COUNT_SIZE, key)
+            yield GtidIndexPageItem("child", at, at + _COUNT_SIZE, key)
             at, has_child = at + _COUNT_SIZE, False
         count = int.from_bytes(data[at : at + _COUNT_SIZE], "little") if end - at >= _COUNT_SIZE else 0
         if not count or end - at < _KEY_SIZE:
             if end - at >= _COUNT_SIZE and not count:
-                yield PageItem("end", at, at + _COUNT_SIZE, -1)
+                yield GtidIndexPageItem("end", at, at + _COUNT_SIZE, -1)
                 at += _COUNT_SIZE
             yield from _iter_unused(at, end)
             return
         key += 1
-        yield PageItem("count", at, at + _COUNT_SIZE, key)
-        yield PageItem("offset", at + _COUNT_SIZE, at + _KEY_SIZE, key)
+        yield GtidIndexPageItem("count", at, at + _COUNT_SIZE, key)
+        yield GtidIndexPageItem("offset", at + _COUNT_SIZE, at + _KEY_SIZE, key)
         at, gtids, has_child = at + _KEY_SIZE, count - 1, not is_leaf
 
 
-def _iter_unused(at: int, end: int) -> Iterator[PageItem]:
+def _iter_unused(at: int, end: int) -> Iterator[GtidIndexPageItem]:
     """Yield the unused bytes at the end of a page."""
     if at < end:
-        yield PageItem("unused", at, end, -1)
+        yield GtidIndexPageItem("unused", at, end, -1)
 
 
-class PageContent(Construct):  # type: ignore[misc]
+class GtidIndexPageContent(Construct):  # type: ignore[misc]
     """Construct of the keys of a page.
 
     `size`: expression for the size of the keys in bytes. `remainders`: by page content offset, the rest of a node.
     """
 
-    def __init__(self, size: Any, remainders: Mapping[int, PageRemainder]) -> None:
+    def __init__(self, size: Any, remainders: Mapping[int, GtidIndexPageRemainder]) -> None:
         super().__init__()
         self.size, self.remainders = size, remainders
 
@@ -768,56 +768,62 @@ class PageContent(Construct):  # type: ignore[misc]
         """Yield the keys with their parts, GTIDs that belong to a key of the previous page, and unused bytes."""
         is_leaf = bool(data[start - _FLAGS_SIZE] & LEAF_PAGE)
         last_key, number = -1, 0
-        for item in iter_page_items(data, start, end, is_leaf, self.remainders.get(start, PageRemainder())):
-            if isinstance(item, PageRemainder):
+        for item in iter_gtid_index_page_items(
+            data, start, end, is_leaf, self.remainders.get(start, GtidIndexPageRemainder())
+        ):
+            if isinstance(item, GtidIndexPageRemainder):
                 return
             if item.key > last_key:
                 last_key, number = item.key, 0
                 yield TracePart(f".key[{last_key}]", 1, item.start, None)
             parent = f".key[{last_key}]" if item.key >= 0 else ""
-            yield from _trace_item(item, data, parent, 2 if parent else 1, number)
+            yield from _trace_page_item(item, data, parent, 2 if parent else 1, number)
             number += item.kind == "gtid"
 
 
-def _trace_item(item: PageItem, data: bytes, parent: str, depth: int, number: int) -> Iterator[TracePart]:
+def _trace_page_item(
+    page_item: GtidIndexPageItem, data: bytes, parent: str, depth: int, number: int
+) -> Iterator[TracePart]:
     """Yield the trace of one part."""
-    raw = data[item.start : item.end]
-    if item.kind == "gtid":
+    raw = data[page_item.start : page_item.end]
+    if page_item.kind == "gtid":
         path = f"{parent}.gtid[{number}]"
         values = [int.from_bytes(raw[low:high], "little") for _, low, high in _GTID_PARTS]
-        yield TracePart(path, depth, item.start, None, None, "-".join(map(str, values)))
+        yield TracePart(path, depth, page_item.start, None, None, "-".join(map(str, values)))
         for (name, low, high), part in zip(_GTID_PARTS, values, strict=True):
-            yield TracePart(f"{path}.{name}", depth + 1, item.start + low, item.start + high, part)
+            yield TracePart(f"{path}.{name}", depth + 1, page_item.start + low, page_item.start + high, part)
         return
     value = int.from_bytes(raw, "little")
-    if item.kind == "count":
-        yield TracePart(f"{parent}.count", depth, item.start, item.end, value, f"{value - 1:,} GTIDs")
-    elif item.kind == "child":
-        yield TracePart(f"{parent}.child", depth, item.start, item.end, value, "number of a page, from 1")
-    elif item.kind == "offset":
-        yield TracePart(f"{parent}.offset", depth, item.start, item.end, value, "in the log file")
-    elif item.kind == "end":
-        yield TracePart(".end", 1, item.start, item.end, value, "no more keys")
+    if page_item.kind == "count":
+        yield TracePart(f"{parent}.count", depth, page_item.start, page_item.end, value, f"{value - 1:,} GTIDs")
+    elif page_item.kind == "child":
+        yield TracePart(f"{parent}.child", depth, page_item.start, page_item.end, value, "number of a page, from 1")
+    elif page_item.kind == "offset":
+        yield TracePart(f"{parent}.offset", depth, page_item.start, page_item.end, value, "in the log file")
+    elif page_item.kind == "end":
+        yield TracePart(".end", 1, page_item.start, page_item.end, value, "no more keys")
     else:
-        yield TracePart(".unused", 1, item.start, item.end, raw)
+        yield TracePart(".unused", 1, page_item.start, page_item.end, raw)
 
 
 # -- schema ------------------------------------------------------------------------------------------------------------
 
 
-def _page_fields(size: Any, start: Any, before: int, remainders: Mapping[int, PageRemainder]) -> list[Construct]:
+def _page_fields(
+    size: Any, start: Any, before: int, remainders: Mapping[int, GtidIndexPageRemainder]
+) -> list[Construct]:
     """Return the fields of a page; `before`: bytes of the page that precede them."""
     return [
         "flags" / FlagsEnum(Int8ul, leaf=LEAF_PAGE, continued=CONTINUED_PAGE, last=LAST_PAGE, root=ROOT_PAGE),
         "pad" / Bytes(3),
-        "content" / PageContent(size - (before + _FLAGS_SIZE + _CRC_SIZE), remainders),
+        "content" / GtidIndexPageContent(size - (before + _FLAGS_SIZE + _CRC_SIZE), remainders),
         "covered_end" / Tell,
         "crc32" / Int32ul,
         "checksum" / CrcCheck(CRC32, stored=this.crc32, start=start, end=this.covered_end),
     ]
 
 
-def create_schema(remainders: Mapping[int, PageRemainder] = MappingProxyType({})) -> Construct:
+def create_gtid_index_schema(remainders: Mapping[int, GtidIndexPageRemainder] = MappingProxyType({})) -> Construct:
     """Return the schema of the whole file: header and first page, the other pages, and an incomplete rest."""
     page = Struct("start" / Tell, *_page_fields(this._.page_size, this.start, 0, remainders))
     return Struct(
@@ -833,7 +839,7 @@ def create_schema(remainders: Mapping[int, PageRemainder] = MappingProxyType({})
     )
 
 
-GTID_INDEX_FILE = create_schema()
+GTID_INDEX_FILE = create_gtid_index_schema()
 _EMPTY = Struct("rest" / GreedyBytes)
 
 
@@ -864,14 +870,14 @@ def create_gtid_index_layout(head: FileHead) -> LogFileLayout:
         text = "empty: the server has not written it yet, and does not need it"
         note = make_finding("unclean-close", 0, 0, text, severity=Severity.NOTE)
         return LogFileLayout("GTID index, empty", 0, EMPTY_LEVEL, context=context, findings=(note,), has_records=False)
-    findings = list(_check_header(head.data, context))
+    findings = list(_check_gtid_index_header(head.data, context))
     if findings:
         return LogFileLayout(
             "GTID index, not readable", size, EMPTY_LEVEL, _EMPTY, None, context, tuple(findings), has_records=False
         )
-    findings = list(_check_pages(head, size, context))
+    findings = list(_check_gtid_index_pages(head, size, context))
     major, minor = head.data[4], head.data[5]
-    schema = create_schema(context.remainders)
+    schema = create_gtid_index_schema(context.remainders)
     if size > MAX_ANNOTATED:
         schema = Struct("shown" / Bytes(MAX_ANNOTATED), "more" / GreedyBytes)
     return LogFileLayout(
@@ -879,7 +885,7 @@ def create_gtid_index_layout(head: FileHead) -> LogFileLayout:
     )
 
 
-def _check_header(data: bytes, context: GtidIndexContext) -> Iterator[Finding]:
+def _check_gtid_index_header(data: bytes, context: GtidIndexContext) -> Iterator[Finding]:
     """Yield findings about the file header."""
     if not data.startswith(GTID_INDEX_MAGIC):
         shown = data[:4].hex(" ")
@@ -895,12 +901,12 @@ def _check_header(data: bytes, context: GtidIndexContext) -> Iterator[Finding]:
         yield make_finding("unsupported-version", 4, 2, text, severity=Severity.WARNING)
 
 
-def _check_pages(head: FileHead, size: int, context: GtidIndexContext) -> Iterator[Finding]:
+def _check_gtid_index_pages(head: FileHead, size: int, context: GtidIndexContext) -> Iterator[Finding]:
     """Yield findings about page checksums and the end of the file, and record which node continues on each page."""
-    flags, remainder = 0, PageRemainder()
+    flags, remainder = 0, GtidIndexPageRemainder()
     page_count = min(size, MAX_FILE) // context.page_size
     wrong_pages: list[Finding] = []
-    for number, page in enumerate(_iter_pages(head, context.page_size, page_count)):
+    for number, page in enumerate(_iter_gtid_index_pages(head, context.page_size, page_count)):
         start = number * context.page_size
         if number and not any(page):
             context.pages = number
@@ -909,8 +915,10 @@ def _check_pages(head: FileHead, size: int, context: GtidIndexContext) -> Iterat
             break
         stored, computed = int.from_bytes(page[-_CRC_SIZE:], "little"), zlib.crc32(page[:-_CRC_SIZE])
         if stored != computed and len(wrong_pages) < 20:
-            wrong_pages.append(_page_checksum_finding(number, start, context.page_size, stored, computed))
-        flags, remainder = _read_page(page, start, FIRST_PAGE_AT if not number else 0, remainder, context)
+            wrong_pages.append(_make_page_checksum_finding(number, start, context.page_size, stored, computed))
+        flags, remainder = _read_page_flags_and_remainder(
+            page, start, FIRST_PAGE_AT if not number else 0, remainder, context
+        )
         context.pages = number + 1
     yield from wrong_pages
     context.has_root = bool(flags & ROOT_PAGE)
@@ -923,7 +931,7 @@ def _check_pages(head: FileHead, size: int, context: GtidIndexContext) -> Iterat
         yield make_finding("unclean-close", size, 0, text, severity=Severity.NOTE)
 
 
-def _iter_pages(head: FileHead, page_size: int, page_count: int) -> Iterator[bytes]:
+def _iter_gtid_index_pages(head: FileHead, page_size: int, page_count: int) -> Iterator[bytes]:
     """Yield the complete pages."""
     step = max(1, MIB // page_size)
     for first in range(0, page_count, step):
@@ -934,7 +942,7 @@ def _iter_pages(head: FileHead, page_size: int, page_count: int) -> Iterator[byt
             yield data[at : at + page_size]
 
 
-def _page_checksum_finding(number: int, start: int, size: int, stored: int, computed: int) -> Finding:
+def _make_page_checksum_finding(number: int, start: int, size: int, stored: int, computed: int) -> Finding:
     """Return the finding about a wrong page checksum."""
     text = f"page {number + 1}: stored {stored:08x}, computed {computed:08x}; the server rebuilds the index"
     return make_finding(
@@ -943,18 +951,18 @@ def _page_checksum_finding(number: int, start: int, size: int, stored: int, comp
     )  # fmt: skip
 
 
-def _read_page(
-    page: bytes, start: int, at: int, remainder: PageRemainder, context: GtidIndexContext
-) -> tuple[int, PageRemainder]:
+def _read_page_flags_and_remainder(
+    page: bytes, start: int, at: int, remainder: GtidIndexPageRemainder, context: GtidIndexContext
+) -> tuple[int, GtidIndexPageRemainder]:
     """Read a page; return its flags and the remainder that continues on the next page."""
     flags = page[at]
     content = at + _FLAGS_SIZE
     is_leaf = bool(flags & LEAF_PAGE)
-    own_remainder = remainder if flags & CONTINUED_PAGE else PageRemainder(0, not is_leaf)
-    if own_remainder != PageRemainder():
+    own_remainder = remainder if flags & CONTINUED_PAGE else GtidIndexPageRemainder(0, not is_leaf)
+    if own_remainder != GtidIndexPageRemainder():
         context.remainders[start + content] = own_remainder
-    next_remainder = PageRemainder()
-    for item in iter_page_items(page, content, len(page) - _CRC_SIZE, is_leaf, own_remainder):
-        if isinstance(item, PageRemainder):
+    next_remainder = GtidIndexPageRemainder()
+    for item in iter_gtid_index_page_items(page, content, len(page) - _CRC_SIZE, is_leaf, own_remainder):
+        if isinstance(item, GtidIndexPageRemainder):
             next_remainder = item
     return flags, next_remainder

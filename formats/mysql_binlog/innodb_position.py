@@ -57,7 +57,7 @@ def read_innodb_position(open_sibling: OpenSibling, redo_size: int = 0) -> Innod
     """
     with suppress(UnknownPageError):
         headers = read_rollback_segments(open_sibling, redo_size, _MAX_REDO_BYTES) if redo_size else []
-        found = [position for header in headers if (position := _parse_position(header)) is not None]
+        found = [position for header in headers if (position := _parse_rollback_segment_position(header)) is not None]
         if found:
             return max(found, key=lambda one: (one.log.number, one.offset))._replace(is_lower_bound=False)
     spaces = open_system_tablespaces(open_sibling)
@@ -69,12 +69,12 @@ def read_innodb_position(open_sibling: OpenSibling, redo_size: int = 0) -> Innod
         space = None if slot.page_number == NO_PAGE else spaces.get(slot.space_id)
         header = None if space is None else space.read_page(slot.page_number, slot.space_id, TYPE_SYS)
         segment = None if space is None or header is None else make_rollback_segment(space.page_size).parse(header)
-        position = None if segment is None else _parse_position(segment)
+        position = None if segment is None else _parse_rollback_segment_position(segment)
         positions += [] if position is None else [position]
     return max(positions, key=lambda one: (one.log.number, one.offset), default=None)
 
 
-def _parse_position(header: Any) -> InnodbPosition | None:
+def _parse_rollback_segment_position(header: Any) -> InnodbPosition | None:
     """Return the position in the header of a rollback segment; None if it has none, or is older than 10.3."""
     name = header.binlog_name.partition(b"\0")[0]
     log = parse_log_name(name) if name and name.isascii() else None
@@ -103,9 +103,9 @@ class InnodbComparison(msgspec.Struct, frozen=True):
     def as_details(self) -> dict[str, object]:
         """Return the JSON value."""
         return {"committed_to": self.position.text, "missing": self.missing, "missing_bytes": self.missing_bytes,
-                "text": self.describe()}  # fmt: skip
+                "text": self.describe_loss()}  # fmt: skip
 
-    def describe(self) -> str:
+    def describe_loss(self) -> str:
         """Return one sentence about it."""
         text = f"InnoDB has committed up to {self.position.text}"
         if self.position.is_lower_bound:
@@ -123,11 +123,11 @@ class InnodbComparison(msgspec.Struct, frozen=True):
         doubt = "" if self.is_certain else "no loss if the logs were reset (RESET MASTER) since; else "
         return f"{text}; {what}: {doubt}{loss}"
 
-    def make_finding(self) -> Finding | None:
+    def make_loss_finding(self) -> Finding | None:
         """Return the finding about a certain loss, else None."""
         if not self.is_certain or not (self.missing or self.missing_bytes):
             return None
-        return make_finding("silent-loss", None, 0, self.describe(), situation="apply")
+        return make_finding("silent-loss", None, 0, self.describe_loss(), situation="apply")
 
 
 def compare_with_innodb(

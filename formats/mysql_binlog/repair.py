@@ -20,7 +20,7 @@ MAX_EMPTY_LOG_BYTES = 1024
 """Maximum size in bytes of a log without a complete FORMAT_DESCRIPTION; servers write fewer than 300 bytes for it."""
 
 
-def edit_header(layout: LogFileLayout, read_raw: RangeReader) -> Sequence[ByteEdit]:
+def make_in_use_flag_edit(layout: LogFileLayout, read_raw: RangeReader) -> Sequence[ByteEdit]:
     """Clear the in-use flag, as the server does after its own recovery.
 
     This also works in a file encrypted by MySQL: flipping a bit of the counter-mode ciphertext flips the same bit of
@@ -52,17 +52,17 @@ def fix_index_files(names: Sequence[str], read: Callable[[str], RangeReader]) ->
         data = read(name)(0, MAX_INDEX_BYTES + 1)
         if len(data) > MAX_INDEX_BYTES:
             continue
-        lines, changes = _parse_lines(data)
-        missing = _add_unlisted(name, lines, logs)
+        lines, changes = _parse_index_lines(data)
+        missing = _add_unlisted_logs(name, lines, logs)
         if missing:
             changes.append(f"with {_count_files(missing)} {'was' if missing == 1 else 'were'} not listed")
-        missing_flags = [_is_missing(line, existing) for line in lines]
-        if not lines or all(missing_flags) or _has_gap(missing_flags):
+        missing_flags = [_is_missing_log_line(line, existing) for line in lines]
+        if not lines or all(missing_flags) or _has_missing_log_between(missing_flags):
             continue
         if gone := sum(missing_flags):
             changes.append(f"without {_count_files(gone)} {'does' if gone == 1 else 'do'} not exist")
         lines = [line for line, out in zip(lines, missing_flags, strict=True) if not out]
-        empty = _find_empty_newest(lines, logs, read)
+        empty = _find_empty_newest_log(lines, logs, read)
         if empty is not None:
             changes.append(f"without {posixpath.basename(empty)}, which is still empty")
             lines.pop()
@@ -78,9 +78,9 @@ def _count_files(count: int) -> str:
     return f"{count} {'file' if count == 1 else 'files'} that"
 
 
-def _parse_lines(data: bytes) -> tuple[list[bytes], list[str]]:
+def _parse_index_lines(index_bytes: bytes) -> tuple[list[bytes], list[str]]:
     """Return the names in an index, each once, and descriptions of what was wrong with its lines."""
-    raw_lines, unfinished = data.split(b"\n"), bool(data) and not data.endswith(b"\n")
+    raw_lines, unfinished = index_bytes.split(b"\n"), bool(index_bytes) and not index_bytes.endswith(b"\n")
     lines: dict[bytes, None] = {}
     joined_count = cr_count = blank_count = duplicate_count = 0
     for line in raw_lines if unfinished else raw_lines[:-1]:
@@ -104,13 +104,13 @@ def _parse_lines(data: bytes) -> tuple[list[bytes], list[str]]:
     return list(lines), [text for count, text in descriptions if count]
 
 
-def _add_unlisted(index: str, lines: list[bytes], logs: Sequence[str]) -> int:
+def _add_unlisted_logs(index_name: str, lines: list[bytes], logs: Sequence[str]) -> int:
     """Add to an index the unlisted logs after its first one (all logs to an empty index); return their number.
 
     After a crash the server reads the newest log first, and replicas miss the transactions of unlisted logs. Nothing is
     added if the numbers of these logs have gaps.
     """
-    base = posixpath.basename(index).removesuffix(".index")
+    base = posixpath.basename(index_name).removesuffix(".index")
     listed = [parsed.number for line in lines if (parsed := parse_log_name(line)) is not None and parsed.base == base]
     named = (parse_log_name(posixpath.basename(name)) for name in logs)
     existing = sorted(known.number for known in named if known is not None and known.base == base)
@@ -127,7 +127,9 @@ def _add_unlisted(index: str, lines: list[bytes], logs: Sequence[str]) -> int:
     return len(unlisted)
 
 
-def _find_empty_newest(lines: Sequence[bytes], logs: Sequence[str], read: Callable[[str], RangeReader]) -> str | None:
+def _find_empty_newest_log(
+    lines: Sequence[bytes], logs: Sequence[str], read: Callable[[str], RangeReader]
+) -> str | None:
     """Return the name of the newest log if it is empty and makes the server fail at startup; None otherwise.
 
     A log is empty if it has no magic number or only zeros. If the preceding log is MariaDB's, a log without a complete
@@ -153,20 +155,20 @@ def _find_empty_newest(lines: Sequence[bytes], logs: Sequence[str], read: Callab
     )
 
 
-def _is_missing(line: bytes, existing: set[str]) -> bool:
+def _is_missing_log_line(line: bytes, existing: set[str]) -> bool:
     """Return whether the line names a log of this directory, and this log does not exist."""
     base = posixpath.basename(line.decode("utf-8", "surrogateescape"))
     return parse_log_name(base) is not None and base not in existing
 
 
-def _has_gap(missing_flags: Sequence[bool]) -> bool:
+def _has_missing_log_between(missing_flags: Sequence[bool]) -> bool:
     """Return whether a line between two lines that stay would be removed."""
     kept_indexes = [number for number, out in enumerate(missing_flags) if not out]
     return kept_indexes[-1] - kept_indexes[0] >= len(kept_indexes)
 
 
 REPAIR = RepairRules(
-    head_edits=edit_header,
+    head_edits=make_in_use_flag_edit,
     edits_note="the in-use flag is cleared: after a crash the server will not search this file for prepared "
     "transactions when it starts, and rolls them back or stops; without --fix-meta it searches for them",
     fix_files=fix_index_files,

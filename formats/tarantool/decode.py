@@ -50,11 +50,11 @@ from binlogtool.formats.tarantool.codes import (
 )
 from binlogtool.formats.tarantool.msgpack.decode_values import (
     InexactValueError,
-    check_exact,
+    convert_if_exact,
     get_fast_decoder,
     to_python,
 )
-from binlogtool.formats.tarantool.msgpack.parse import ODD_SEEN, MpKind, MpNode, decode_value, limit_depth
+from binlogtool.formats.tarantool.msgpack.parse import ODD_SEEN, MpKind, MpNode, decode_value, get_max_nesting_depth
 from binlogtool.formats.tarantool.rows import parse_rows
 from binlogtool.formats.tarantool.rows.parse_rows import DUPLICATE_KEY, UNKNOWN_KEY
 from binlogtool.formats.tarantool.schema import (
@@ -137,15 +137,15 @@ class TarantoolContext(msgspec.Struct):
         """Sum of all vclock components; the server names the file after it."""
         return sum(self.vclock.values())
 
-    def add_spaces(self, state: Any) -> None:
-        """Add the names of a state (`decode.BlockSplitPoints.export_state`) if it is of the same instance."""
-        if state and state["instance"] == self.instance:
-            self.spaces.update({int(space): name for space, name in state["names"].items()})
+    def add_space_names(self, exported_state: Any) -> None:
+        """Add the names of a state (`decode.BlockSplitFinder.export_state`) if it is of the same instance."""
+        if exported_state and exported_state["instance"] == self.instance:
+            self.spaces.update({int(space): name for space, name in exported_state["names"].items()})
 
-    def cap_severity(self, raw_finding: Finding) -> Finding:
+    def cap_severity_for_unread_file(self, raw_finding: Finding) -> Finding:
         """Lower the severity of a finding about a file that the server does not read."""
         ceiling = {".inprogress": Severity.NOTE, ".corrupted": Severity.WARNING}.get(self.suffix, Severity.ERROR)
-        return raw_finding if raw_finding.severity <= ceiling else raw_finding.with_severity(ceiling)
+        return raw_finding if raw_finding.severity <= ceiling else raw_finding.copy_with_severity(ceiling)
 
 
 def fork_context(context: TarantoolContext) -> TarantoolContext:
@@ -187,7 +187,7 @@ def read_layout(head: FileHead, limits: Limits) -> LogFileLayout:
     context = _read_context(head.name, text)
     key = f"tarantool.spaces.{context.instance}"  # several servers can be read at once
     if key not in head.shared and head.preceding is not None:
-        context.add_spaces(head.preceding.compute_state("tarantool"))
+        context.add_space_names(head.preceding.compute_state("tarantool"))
     context.spaces = head.shared.setdefault(key, context.spaces)
     findings = list(_check_header(head, text, context))
     context.has_valid_vclock = not any(
@@ -203,7 +203,7 @@ def read_layout(head: FileHead, limits: Limits) -> LogFileLayout:
         header=schema.HEADER,
         rows=ROWS,
         context=context,
-        findings=tuple(map(context.cap_severity, findings)) + tuple(_report_unread_file(context)),
+        findings=tuple(map(context.cap_severity_for_unread_file, findings)) + tuple(_report_unread_file(context)),
         readable=readable,
         final=context.kind is FileKind.XLOG,  # the server reopens a log without rows, and a VYLOG
     )
@@ -254,7 +254,7 @@ def _check_header(head: FileHead, text: HeaderText, context: TarantoolContext) -
     for line in text.lines[2:]:
         yield from _check_line(line, text, lost_vclock)
     if not (lost_vclock and suspects):
-        yield from _check_name(head, text, context)
+        yield from _check_name_against_vclock(head, text, context)
 
 
 def _check_type_and_version(text: HeaderText, context: TarantoolContext) -> Iterator[Finding]:
@@ -307,7 +307,7 @@ def _report_unknown_key(line: HeaderLine, text: HeaderText, lost_vclock: bool) -
     return make_finding("bad-header", 0, text.end or 0, message, severity=Severity.WARNING, **facts)
 
 
-def _check_name(head: FileHead, text: HeaderText, context: TarantoolContext) -> Iterator[Finding]:
+def _check_name_against_vclock(head: FileHead, text: HeaderText, context: TarantoolContext) -> Iterator[Finding]:
     """Check the number in a file's name against the sum of its VClock."""
     matched = _FILE_NAME.fullmatch(head.name)
     line = text.get_line("vclock")
@@ -334,7 +334,7 @@ def _check_name(head: FileHead, text: HeaderText, context: TarantoolContext) -> 
 # --- Layouts with native code ---
 
 
-def layouts() -> list[LogFileLayout]:
+def list_compiled_layouts() -> list[LogFileLayout]:
     """Return one layout per kind of file."""
     header_text = HeaderText([], None)
     return [
@@ -392,8 +392,8 @@ def describe_records(context: TarantoolContext, batch: Batch, start: int, stop: 
     return EnvelopeColumns(
         type=[TYPE_NAMES[t] for t in to_int_list(table["type"], start, stop)],
         seq=to_unsigned(lsn),
-        time=_decode_times(table, start, stop),
-        object=_name_spaces(context, batch, start, stop),
+        time=_decode_times_in_microseconds(table, start, stop),
+        object=_get_space_names_of_rows(context, batch, start, stop),
         origin=to_unsigned(replica),
         txn=_format_transaction_ids(context, table, start, stop, lsn, replica),
     )
@@ -404,7 +404,7 @@ def to_unsigned(values: list[int]) -> list[Any]:
     return [value & U64 for value in values] if values and min(values) < 0 else values
 
 
-def _decode_times(table: ColumnTable, start: int, stop: int) -> list[int | None]:
+def _decode_times_in_microseconds(table: ColumnTable, start: int, stop: int) -> list[int | None]:
     """Decode the timestamps of rows `[start, stop)` to microseconds; None for a row without one."""
     bits = to_int_list(table["timestamp"], start, stop)
     masks = set(keys := to_int_list(table["header_keys"], start, stop))
@@ -431,7 +431,7 @@ def _format_transaction_ids(
     return [names[t] for t in tsn]
 
 
-def _name_spaces(context: TarantoolContext, batch: Batch, start: int, stop: int) -> list[str | None]:
+def _get_space_names_of_rows(context: TarantoolContext, batch: Batch, start: int, stop: int) -> list[str | None]:
     """Name the space of each row; learn names from the `_space` rows on the way."""
     spaces = to_int_list(batch.records["space_id"], start, stop)
     names = context.spaces
@@ -442,23 +442,23 @@ def _name_spaces(context: TarantoolContext, batch: Batch, start: int, stop: int)
     result = []
     for index, space in enumerate(spaces, start):
         if space == BOX_SPACE_ID:
-            store_space_name(names, batch, index)
+            store_space_name_from_row(names, batch, index)
         result.append(names[space])
     return result
 
 
-def store_space_name(names: SpaceNames, batch: Batch, index: int) -> int | None:
+def store_space_name_from_row(space_names: SpaceNames, batch: Batch, index: int) -> int | None:
     """Store the id and name from a row of `_space`; return the id, or None if the row sets no name."""
     body = read_body_bytes(batch, index)
-    definition = None if body is None else _decode_space_name(body, int(batch.records["type"][index]))
+    definition = None if body is None else _decode_space_id_and_name(body, int(batch.records["type"][index]))
     if definition is None:
         return None
     space, name = definition
-    names[space] = name
+    space_names[space] = name
     return space
 
 
-def cache_by_body(function: Callable[..., T]) -> Callable[..., T]:
+def cache_results_for_short_bodies(function: Callable[..., T]) -> Callable[..., T]:
     """Decorate a function of a body to cache its results for short bodies (snapshots of one server repeat them)."""
     cached = lru_cache(_MAX_CACHED_BODIES)(function)
 
@@ -468,10 +468,10 @@ def cache_by_body(function: Callable[..., T]) -> Callable[..., T]:
     return call_cached
 
 
-@cache_by_body
-def _decode_space_name(data: bytes, row_type: int) -> tuple[int, str] | None:
+@cache_results_for_short_bodies
+def _decode_space_id_and_name(body_bytes: bytes, row_type: int) -> tuple[int, str] | None:
     """Decode the id and name of a space from the body of a `_space` row; None if it sets no name."""
-    body = decode_tree(data)
+    body = decode_tree(body_bytes)
     if body is None:
         return None
     key, values, base = (
@@ -530,17 +530,17 @@ def decode_bodies(context: TarantoolContext, batch: Batch, start: int, stop: int
         One entry per row: {} for a row without a body, a `Finding` for a body that cannot be shown.
     """
     table = batch.records
-    depth = limit_depth(limits)
+    depth = get_max_nesting_depth(limits)
     keys, shapes = to_int_list(table["body_keys"], start, stop), to_int_list(table["shape"], start, stop)
     result = None
     if set(keys) == {SPACE_AND_TUPLE_KEYS} and max(shapes) < depth << 8 and not any(map(ODD_SEEN.__and__, set(shapes))):
-        result = _decode_plain_tuples(batch, start, stop)
+        result = _decode_space_and_tuple_bodies(batch, start, stop)
     if result is None:
-        result = _decode_mixed_bodies(batch, start, stop, keys, shapes, depth)
-    return [_name_vylog_fields(body) for body in result] if context.kind is FileKind.VYLOG else result
+        result = _decode_bodies_one_by_one(batch, start, stop, keys, shapes, depth)
+    return [_add_vylog_field_names(body) for body in result] if context.kind is FileKind.VYLOG else result
 
 
-def _decode_plain_tuples(batch: Batch, start: int, stop: int) -> list[Any] | None:
+def _decode_space_and_tuple_bodies(batch: Batch, start: int, stop: int) -> list[Any] | None:
     """Decode bodies that are all {space_id, tuple} with plain values; None if a body is not."""
     table, decode_fast = batch.records, get_fast_decoder()
     spaces, tuples = to_unsigned(to_int_list(table["space_id"], start, stop)), to_int_list(table["tuple"], start, stop)
@@ -558,8 +558,8 @@ def _decode_plain_tuples(batch: Batch, start: int, stop: int) -> list[Any] | Non
         return None
 
 
-def _decode_mixed_bodies(
-    batch: Batch, start: int, stop: int, keys: list[int], shapes: list[int], depth: int
+def _decode_bodies_one_by_one(
+    batch: Batch, start: int, stop: int, keys: list[int], shapes: list[int], max_depth: int
 ) -> list[Any]:
     """Decode bodies one by one: with msgspec if its result is exact, else as a tree."""
     table, arena, decode_fast = batch.records, batch.arena, get_fast_decoder()
@@ -574,23 +574,23 @@ def _decode_mixed_bodies(
             body = decode_fast(arena[position:end])
             names = _create_key_names(row_type if row_type in TYPE_NAMES else 0)
             named = {names[key]: value for key, value in body.items()}
-            if shape >= depth << 8:
-                named = check_exact(named, (shape >> 32) + len(body), depth + 1)
+            if shape >= max_depth << 8:
+                named = convert_if_exact(named, (shape >> 32) + len(body), max_depth + 1)
             result.append(named)
         except Exception:
-            result.append(_decode_body_exactly(batch, start + i, depth))
+            result.append(_decode_body_via_tree(batch, start + i, max_depth))
     return result
 
 
-def find_too_deep_rows(batch: Batch, depth: int) -> Iterator[Finding]:
+def find_too_deep_rows(batch: Batch, max_depth: int) -> Iterator[Finding]:
     """Report rows whose bodies `decode_bodies` does not show because they are nested too deep."""
     table = batch.records
     shapes = table["shape"][: table.count]
-    if not table.count or max(shapes) < depth << _NESTED_SHIFT:
+    if not table.count or max(shapes) < max_depth << _NESTED_SHIFT:
         return
     for i, shape in enumerate(shapes):
-        if (shape >> _NESTED_SHIFT & _NESTED_MASK) >= depth:
-            (body,) = _decode_mixed_bodies(batch, i, i + 1, [int(table["body_keys"][i])], [shape], depth)
+        if (shape >> _NESTED_SHIFT & _NESTED_MASK) >= max_depth:
+            (body,) = _decode_bodies_one_by_one(batch, i, i + 1, [int(table["body_keys"][i])], [shape], max_depth)
             if isinstance(body, Finding) and body.id == "nesting-too-deep":
                 yield body
 
@@ -599,14 +599,14 @@ _NESTED_SHIFT, _NESTED_MASK = 8, (1 << 24) - 1
 """Bit position and mask, in the column `shape`, of the number of arrays and maps."""
 
 
-def _decode_body_exactly(batch: Batch, index: int, depth: int) -> Any:
+def _decode_body_via_tree(batch: Batch, index: int, max_depth: int) -> Any:
     """Decode one body as a tree; return a `Finding` about the error if it is malformed."""
     table = batch.records
     start, end = int(table["body"][index]), int(table["end"][index])
     if start < 0:
         return {}
     try:
-        body = decode_value(bytes(batch.arena[start:end]), 0, end - start, depth + 1)
+        body = decode_value(bytes(batch.arena[start:end]), 0, end - start, max_depth + 1)
     except MalformedError as error:
         frame = batch.frame_index(index)
         offset = batch.base + int(batch.frames["offset"][frame])
@@ -647,7 +647,7 @@ def _create_key_names(row_type: int) -> _BodyKeyNames:
 _VYLOG_KEY_NAMES = {str(key): name for key, name in VYLOG_KEYS.items()}
 
 
-def _name_vylog_fields(body: Any) -> Any:
+def _add_vylog_field_names(body: Any) -> Any:
     """Add the names of type and keys to a record of the vinyl metadata log, next to the stored tuple."""
     if isinstance(body, Finding):
         return body
@@ -675,7 +675,9 @@ _MIDDLE_ROW_KEYS = _SINGLE_ROW_KEYS | HAS_TSN
 _LAST_ROW_KEYS = _MIDDLE_ROW_KEYS | 1 << HeaderKey.FLAGS
 
 
-def decode_headers(context: TarantoolContext, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None]:
+def decode_row_headers(
+    context: TarantoolContext, batch: Batch, start: int, stop: int
+) -> list[Mapping[str, Any] | None]:
     """Decode row headers to {"header": …}: the stored keys with their exact values.
 
     `tsn` is computed from the stored difference.
@@ -712,7 +714,7 @@ _TRANSACTION_KEYS = HAS_TSN | 1 << HeaderKey.FLAGS | 1 << HeaderKey.GROUP_ID
 _LOCAL_GROUP = 1
 
 
-def read_transaction_flags(
+def read_commit_and_local_flags(
     _context: TarantoolContext, batch: Batch, start: int, stop: int
 ) -> list[Mapping[str, Any] | None] | None:
     """Read the place of each row in its transaction: {commit, flags, local} (`ReplayRules.decode_extras`).
@@ -741,16 +743,16 @@ def read_transaction_flags(
 # --- Split points ---
 
 
-def make_split_point_finder(layout: LogFileLayout) -> BlockSplitPoints | None:
+def make_split_point_finder(layout: LogFileLayout) -> BlockSplitFinder | None:
     """Create the split-point finder of a file; None if its blocks cannot be read."""
     return (
-        BlockSplitPoints(layout, layout.context)
+        BlockSplitFinder(layout, layout.context)
         if layout.readable and isinstance(layout.context, TarantoolContext)
         else None
     )
 
 
-class BlockSplitPoints(EveryFrameSplitFinder):
+class BlockSplitFinder(EveryFrameSplitFinder):
     """Split points of one file: every border between blocks (implements `format_api.layout.SplitFinder`)."""
 
     context: TarantoolContext
@@ -761,7 +763,7 @@ class BlockSplitPoints(EveryFrameSplitFinder):
         if BOX_SPACE_ID in set(spaces):
             for index, space in enumerate(spaces):
                 if space == BOX_SPACE_ID:
-                    store_space_name(self.context.spaces, batch, index)
+                    store_space_name_from_row(self.context.spaces, batch, index)
         return make_split_point(batch, batch.frames.count)
 
     def export_state(self) -> dict[str, Any]:
@@ -770,9 +772,9 @@ class BlockSplitPoints(EveryFrameSplitFinder):
         names = {str(space): name for space, name in spaces if name and SYSTEM_SPACES.get(space) != name}
         return {"instance": self.context.instance, "names": names}
 
-    def resume(self, state: Any, record: int) -> None:
+    def restore_state(self, state: Any, record: int) -> None:
         """Restore the space names that were known at the border."""
-        self.context.add_spaces(state)
+        self.context.add_space_names(state)
 
     def export_state_for_next_file(self) -> dict[str, Any]:
         """Return the same names: a later file may use spaces that this one, or a snapshot, defines."""

@@ -31,7 +31,7 @@ from binlogtool.formats.tarantool.codes import (
     FileKind,
 )
 from binlogtool.formats.tarantool.decode import TarantoolContext, read_layout
-from binlogtool.formats.tarantool.msgpack.parse import MpKind, read_token, skip_value
+from binlogtool.formats.tarantool.msgpack.parse import MpKind, read_token, skip_value_and_count
 from binlogtool.formats.tarantool.schema import HEADER_SEARCH_SIZE, KNOWN_KEYS
 from binlogtool.limits import Limits
 
@@ -59,27 +59,27 @@ _NEXT_BLOCK_OR_END = re.compile(MAGIC_PATTERN + b"|" + re.escape(END_MARK))
 _UINT_SIZES = (1, 2, 3, 5, 9)
 
 
-def explain_damage(layout: LogFileLayout, data: memoryview, offset: int, engine_finding: Finding) -> Finding:
+def explain_damage(layout: LogFileLayout, damaged_bytes: memoryview, damage_offset: int, damage: Finding) -> Finding:
     """Return a finding with its diagnosis, the severity that follows from the server's behaviour, and the proof of an
     intact payload if there is one.
 
     Args:
         layout: layout of the file.
-        data: bytes from the damaged range on (bounded).
-        offset: file offset of `data`.
-        engine_finding: the damage as the scanner reports it.
+        damaged_bytes: bytes from the damaged range on (bounded).
+        damage_offset: file offset of `damaged_bytes`.
+        damage: the damage as the scanner reports it.
     """
     context: TarantoolContext = layout.context
     facts = {
-        **engine_finding.facts,
-        "diagnosis": engine_finding.facts.get("diagnosis") or _DIAGNOSES.get(engine_finding.id, engine_finding.id),
+        **damage.facts,
+        "diagnosis": damage.facts.get("diagnosis") or _DIAGNOSES.get(damage.id, damage.id),
     }
-    engine_finding = replace(engine_finding, facts=MappingProxyType(facts))
-    if engine_finding.id in ("bad-magic", "bad-header", "length-out-of-bounds", "checksum-mismatch"):
-        engine_finding = _explain_block_damage(engine_finding, data, offset)
-    elif engine_finding.id in ("torn-tail", "zero-tail", "garbage-tail", "unclean-close"):
-        engine_finding = _explain_tail(engine_finding, layout, context, data)
-    return context.cap_severity(engine_finding)
+    damage = replace(damage, facts=MappingProxyType(facts))
+    if damage.id in ("bad-magic", "bad-header", "length-out-of-bounds", "checksum-mismatch"):
+        damage = _explain_block_damage(damage, damaged_bytes, damage_offset)
+    elif damage.id in ("torn-tail", "zero-tail", "garbage-tail", "unclean-close"):
+        damage = _explain_tail(damage, layout, context, damaged_bytes)
+    return context.cap_severity_for_unread_file(damage)
 
 
 # -- blocks ------------------------------------------------------------------------------------------------------------
@@ -111,21 +111,23 @@ class IntactPayload(NamedTuple):
     crc: int
 
 
-def find_payload_by_crc(data: memoryview, *, ends_here: bool = False) -> IntactPayload | None:
+def find_payload_by_crc(data: memoryview, *, may_end_with_data: bool = False) -> IntactPayload | None:
     """Find the payload of a block whose header is damaged: bytes that match the stored crc, up to a possible end.
 
     Possible ends are the next magic or end mark, and the end that the header states.
 
     Args:
         data: bytes from the start of the block on.
-        ends_here: the end of `data` is also a possible end.
+        may_end_with_data: the end of `data` is also a possible end.
     """
     stored = set(_read_stored_crcs(data))
     if not stored:
         return None
     crc, position = CRC32C_RAW.start, FIXHEADER_SIZE
     ends = [
-        end for end in (_read_declared_end(data), len(data) if ends_here else 0) if FIXHEADER_SIZE < end <= len(data)
+        end
+        for end in (_read_declared_block_end(data), len(data) if may_end_with_data else 0)
+        if FIXHEADER_SIZE < end <= len(data)
     ]
     for end in merge((match.start() for match in _NEXT_BLOCK_OR_END.finditer(data, FIXHEADER_SIZE + 1)), sorted(ends)):
         crc = CRC32C_RAW.kernel(data[position:end], crc)
@@ -135,10 +137,10 @@ def find_payload_by_crc(data: memoryview, *, ends_here: bool = False) -> IntactP
     return None
 
 
-def _read_declared_end(data: memoryview) -> int:
+def _read_declared_block_end(block_bytes: memoryview) -> int:
     """Read the end of a block from its length field; 0 if the field cannot be read."""
     try:
-        length = read_token(data, 4, min(len(data), FIXHEADER_SIZE))
+        length = read_token(block_bytes, 4, min(len(block_bytes), FIXHEADER_SIZE))
     except MalformedError:
         return 0
     return FIXHEADER_SIZE + (length.value & UINT32_MASK) if length.kind is MpKind.UINT else 0
@@ -153,7 +155,8 @@ def _read_stored_crcs(data: memoryview) -> Iterator[int]:
         except MalformedError:
             continue
         filled = (
-            crc.end == FIXHEADER_SIZE or skip_value(data, crc.end, min(len(data), FIXHEADER_SIZE))[0] == FIXHEADER_SIZE
+            crc.end == FIXHEADER_SIZE
+            or skip_value_and_count(data, crc.end, min(len(data), FIXHEADER_SIZE))[0] == FIXHEADER_SIZE
         )
         if previous.kind is MpKind.UINT and crc.kind is MpKind.UINT and (filled or crc.code == 0xCE):
             yield crc.value & UINT32_MASK
@@ -220,7 +223,7 @@ def find_header_bit_flips(head: FileHead) -> Iterator[HeaderFlip]:
     start, size = errors[0].offset or 0, errors[0].length or 1
     places = [
         (byte, bit)
-        for byte in sorted(_list_candidate_bytes(stored_layout, errors[0], first_block.start()))
+        for byte in sorted(_list_flip_candidate_offsets(stored_layout, errors[0], first_block.start()))
         for bit in range(8)
     ]
     flips = [
@@ -237,27 +240,27 @@ def find_header_bit_flips(head: FileHead) -> Iterator[HeaderFlip]:
         yield valid_flips[0]
 
 
-def _list_candidate_bytes(stored_layout: LogFileLayout, error: Finding, end: int) -> set[int]:
-    """List the offsets where the flipped bit can be, in a header of `end` bytes."""
+def _list_flip_candidate_offsets(stored_layout: LogFileLayout, error: Finding, header_size: int) -> set[int]:
+    """List the offsets where the flipped bit can be, in a header of `header_size` bytes."""
     if not stored_layout.readable:
-        return {*range(min(_FIRST_LINES_SIZE, end)), *range(max(0, end - 2), end)}
+        return {*range(min(_FIRST_LINES_SIZE, header_size)), *range(max(0, header_size - 2), header_size)}
     if error.facts["diagnosis"] not in _WHOLE_LINE_DIAGNOSES or error.offset is None or error.length > _MAX_LINE_SIZE:
         return set()
     return set(range(error.offset, error.offset + error.length))
 
 
-def _is_valid_after_flip(text: bytearray, flip: HeaderFlip) -> bool:
+def _is_valid_after_flip(header_bytes: bytearray, flip: HeaderFlip) -> bool:
     """Return whether the header's lines are valid after a flip. Cheap: rejects most flips without reading a layout."""
-    flip.correct_bytes(0, text)
-    is_valid = _VALID_HEADER.fullmatch(text) is not None
-    flip.correct_bytes(0, text)
+    flip.correct_bytes(0, header_bytes)
+    is_valid = _VALID_HEADER.fullmatch(header_bytes) is not None
+    flip.correct_bytes(0, header_bytes)
     return is_valid
 
 
-def _is_clean_header(head: FileHead, end: int) -> bool:
-    """Return whether a header of `end` bytes is readable and has no findings."""
+def _is_clean_header(head: FileHead, header_size: int) -> bool:
+    """Return whether a header of `header_size` bytes is readable and has no findings."""
     candidate = read_layout(head, Limits())
-    return candidate.readable and candidate.frames_at == end and not candidate.findings
+    return candidate.readable and candidate.frames_at == header_size and not candidate.findings
 
 
 # --- Rebuilt fixed headers of blocks ---
@@ -270,23 +273,23 @@ _MAX_CANDIDATES = 32
 """Maximum number of places in one damaged range that are tried as the start of a block."""
 
 
-def rebuild_block_headers(layout: LogFileLayout, data: bytes) -> Iterator[FrameHeaderFix]:
+def rebuild_block_headers(layout: LogFileLayout, damaged_bytes: bytes) -> Iterator[FrameHeaderFix]:
     """Yield the blocks of a damaged range, each with a rebuilt fixed header: length, magic and filler are new, the crc
     is the stored one.
     """
     position = 0
     for _ in range(_MAX_CANDIDATES):
-        payload = find_payload_by_crc(memoryview(data)[position:], ends_here=True)
+        payload = find_payload_by_crc(memoryview(damaged_bytes)[position:], may_end_with_data=True)
         header = (
             None
             if payload is None
-            else _build_block_header(data[position + FIXHEADER_SIZE : position + payload.end], payload.crc)
+            else _build_block_header(damaged_bytes[position + FIXHEADER_SIZE : position + payload.end], payload.crc)
         )
         if payload is not None and header is not None:
             yield FrameHeaderFix(position, header, position + payload.end)
             position += payload.end
             continue
-        next_magic = re.compile(MAGIC_PATTERN).search(data, position + 1)
+        next_magic = re.compile(MAGIC_PATTERN).search(damaged_bytes, position + 1)
         if next_magic is None:
             return
         position = next_magic.start()

@@ -21,14 +21,14 @@ from binlogtool.formats.tarantool.decode import (
     TEMPORARY_PATTERNS,
     TarantoolContext,
     decode_bodies,
-    decode_headers,
+    decode_row_headers,
     describe_records,
     detect,
     fork_context,
     get_log_stem,
     make_record_text,
+    read_commit_and_local_flags,
     read_layout,
-    read_transaction_flags,
 )
 from binlogtool.formats.tarantool.validate import data_directory
 
@@ -84,7 +84,7 @@ FORMAT = Format(
         clone_context=fork_context,
         split_finder=LazyRef("tarantool.decode:make_split_point_finder"),
         carries_state=True,
-        compiled_layouts=LazyRef("tarantool.decode:layouts"),
+        compiled_layouts=LazyRef("tarantool.decode:list_compiled_layouts"),
     ),
     validation=ValidationRules(
         validator=data_directory.create_validator,
@@ -96,7 +96,7 @@ FORMAT = Format(
         types=TYPE_NAMES,
         decode_envelopes=describe_records,
         decode_bodies=decode_bodies,
-        decode_extras=decode_headers,
+        decode_extras=decode_row_headers,
         extra_names=("header",),
         json_line=LazyRef("tarantool.rows.json_line_kernels:create_json_line"),
         start_record_text=lambda: make_record_text,
@@ -105,9 +105,9 @@ FORMAT = Format(
     repair=REPAIR,
     replay=ReplayRules(
         begin=LazyRef("tarantool.replay.replayer:TarantoolReplayer"),
-        decode_extras=read_transaction_flags,
+        decode_extras=read_commit_and_local_flags,
         reasons=LazyMapping("tarantool.replay.loss_findings:REASONS"),
-        effects=LazyRef("tarantool.replay.row_effects:TarantoolEffects"),
+        effects=LazyRef("tarantool.replay.row_effects:TarantoolEffectReader"),
         patch=LazyRef("tarantool.replay.row_effects:apply_patch"),
         compiled=LazyRef("tarantool.replay.replay_kernels:TarantoolFastPath"),
         uses_server_version=True,
@@ -116,7 +116,7 @@ FORMAT = Format(
         "skipped, and missing logs are tolerated",
     ),
     tables=TableSupport(
-        LazyRef("tarantool.space_tables:SpaceTables"),
+        LazyRef("tarantool.space_tables:SpaceTableReader"),
         types=ROW_KINDS,
         objects=("_space", "_index"),
         older=("*.snap",),

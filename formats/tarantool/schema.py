@@ -51,7 +51,7 @@ def unpack_zstd(payload: memoryview, limits: Limits) -> bytes | bytearray:
     Raises:
         DecompressionError: compression-error (not a frame, truncated, damaged, other bytes after it) or inflate-limit.
     """
-    size_bound = bound_unpacked_size(payload)
+    size_bound = compute_max_unpacked_size(payload)
     decompressor = _get_decompressor()
     try:
         if size_bound <= limits.max_inflate:
@@ -62,7 +62,7 @@ def unpack_zstd(payload: memoryview, limits: Limits) -> bytes | bytearray:
         raise DecompressionError("compression-error", f"zstd: {error}") from None
 
 
-def _unpack_in_two_passes(decompressor: Any, payload: memoryview, limit: int) -> bytearray:
+def _unpack_in_two_passes(decompressor: Any, payload: memoryview, max_unpacked_bytes: int) -> bytearray:
     """Unpack in two passes: the first only counts, so that a frame over the limit uses no memory and a large one is not
     copied.
     """
@@ -73,8 +73,8 @@ def _unpack_in_two_passes(decompressor: Any, payload: memoryview, limit: int) ->
     ):
         while count := reader.readinto(chunk):
             size += count
-            if size > limit:
-                raise DecompressionError("inflate-limit", f"unpacks to more than {limit:,} bytes")
+            if size > max_unpacked_bytes:
+                raise DecompressionError("inflate-limit", f"unpacks to more than {max_unpacked_bytes:,} bytes")
     out = bytearray(size)
     with decompressor.stream_reader(payload, read_across_frames=True) as reader, memoryview(out) as rest:
         done = 0
@@ -83,7 +83,7 @@ def _unpack_in_two_passes(decompressor: Any, payload: memoryview, limit: int) ->
     return out
 
 
-def bound_unpacked_size(payload: memoryview) -> int:
+def compute_max_unpacked_size(payload: memoryview) -> int:
     """Compute an upper bound of the unpacked size, and prove that the payload consists of whole frames.
 
     Raises:
@@ -114,7 +114,7 @@ def _find_zstd_frame_size_and_end(payload: memoryview, start: int) -> tuple[int,
         raise DecompressionError(
             "compression-error", text if start else "no zstd frame: the magic 28 b5 2f fd is missing"
         )
-    position, checksum = _read_zstd_frame_header(payload, start)
+    position, checksum = _find_first_block_and_checksum_size(payload, start)
     total = 0
     last = False
     while not last:
@@ -130,7 +130,7 @@ def _find_zstd_frame_size_and_end(payload: memoryview, start: int) -> tuple[int,
     return total, position + checksum
 
 
-def _read_zstd_frame_header(payload: memoryview, start: int) -> tuple[int, int]:
+def _find_first_block_and_checksum_size(payload: memoryview, start: int) -> tuple[int, int]:
     """Return the position of the first block and the size of the content checksum."""
     if len(payload) < start + 5:
         raise DecompressionError("compression-error", "the zstd frame is cut short in its header")

@@ -47,7 +47,7 @@ _UNSIGNED_TYPES = ("unsigned", "uint", "uint64")
 _FALLBACK_COLUMNS = (TableColumn(TUPLE, "string"),)
 
 
-class SpaceTables(msgspec.Struct, TableReader):
+class SpaceTableReader(msgspec.Struct, TableReader):
     """Table reader over the rows of a log.
 
     Attributes:
@@ -90,7 +90,7 @@ class SpaceTables(msgspec.Struct, TableReader):
                 body, findings = body
             change = self._decode_row_change(TYPE_NAMES[type_], body, context)
             if type_ == RowType.DELETE_RANGE and isinstance(body, Mapping):
-                table = self._find_table(body.get("space_id"), context)
+                table = self._get_table_of_space(body.get("space_id"), context)
                 change, findings = (
                     RecordTableRows(changes=table),
                     (*findings, _report_range_delete(batch, index, table, body)),
@@ -106,7 +106,7 @@ class SpaceTables(msgspec.Struct, TableReader):
                 )
         self.spaces.update(self.known_spaces)
 
-    def handle_missing_records(self) -> None:
+    def note_missing_records(self) -> None:
         """Handle a gap: records may be missing here."""
         self.open_transaction = None
 
@@ -119,7 +119,7 @@ class SpaceTables(msgspec.Struct, TableReader):
         definitions = (
             tuple(self._apply_definition_row(space, kind, body)) if space in (BOX_SPACE_ID, BOX_INDEX_ID) else ()
         )
-        table = self._find_table(space, context)
+        table = self._get_table_of_space(space, context)
         row, operations = body.get("tuple"), body.get("ops")
         if operations is None and "key" in body:  # UPDATE has its operations as the tuple
             row, operations = None, row
@@ -135,14 +135,14 @@ class SpaceTables(msgspec.Struct, TableReader):
             if widened is not table:
                 table = self._store_table(space, widened)
                 definitions = (*definitions, table)
-        after = None if row is None else _name_values(row, table.columns)
+        after = None if row is None else _map_values_to_column_names(row, table.columns)
         return RecordTableRows(
             (TableRow(table, kind, None, after, body.get("key"), operations),),
             described=definitions,
             remark=self.rename_note,
         )
 
-    def _find_table(self, number: Any, context: TarantoolContext) -> TableSchema:
+    def _get_table_of_space(self, number: Any, context: TarantoolContext) -> TableSchema:
         """Return the table of a space; if the space is not defined, a table with the whole tuple as its column."""
         table = self.spaces.get(number) if type(number) is int else None
         name = str(context.spaces[number]) if type(number) is int else "?"
@@ -159,7 +159,7 @@ class SpaceTables(msgspec.Struct, TableReader):
         if number == BOX_INDEX_ID:
             table = self.spaces.get(row[0]) if row and type(row[0]) is int else None
             if kind in ("INSERT", "REPLACE") and len(row) > _PARTS_FIELD and row[1] == 0 and table is not None:
-                yield self._store_table(row[0], replace(table, key=_name_key_columns(row[_PARTS_FIELD], table)))
+                yield self._store_table(row[0], replace(table, key=_get_key_column_names(row[_PARTS_FIELD], table)))
         elif isinstance(key, list) and key:
             base = body.get("index_base", 0)
             table = self.spaces.get(key[0]) if type(key[0]) is int else None
@@ -221,7 +221,7 @@ def map_field_type(name: Any) -> str:
     return _COLUMN_TYPES.get(name, "string") if isinstance(name, str) else "string"
 
 
-def _name_key_columns(stored_parts: Any, table: TableSchema) -> tuple[str, ...]:
+def _get_key_column_names(stored_parts: Any, table: TableSchema) -> tuple[str, ...]:
     """Return the column names of a key; () if a part is not a whole column."""
     parts = parse_key_parts(stored_parts)
     if table.columns is _FALLBACK_COLUMNS or any(part.path or part.field >= len(table.columns) for part in parts):
@@ -229,7 +229,7 @@ def _name_key_columns(stored_parts: Any, table: TableSchema) -> tuple[str, ...]:
     return tuple(table.columns[part.field].name for part in parts)
 
 
-def _name_values(row: Any, columns: Sequence[TableColumn]) -> dict[str, Any]:
+def _map_values_to_column_names(row: Any, columns: Sequence[TableColumn]) -> dict[str, Any]:
     """Map the values of a row to column names; values beyond the columns get `@number`."""
     if columns is _FALLBACK_COLUMNS:
         return {TUPLE: row}

@@ -230,7 +230,9 @@ def follow_with_timeout(monkeypatch: pytest.MonkeyPatch, parts: list[str], timeo
     monkeypatch.setattr(dump.binlogtool, "follow", lambda *_, **__: FakeFollower(clock, parts))
     settings = SimpleNamespace(timeout=timeout, make_read_options=lambda hints: {})
     run: Any = SimpleNamespace(settings=settings, status=0, progress=SimpleNamespace(records=1))
-    out: Any = SimpleNamespace(wait=lambda seconds: clock.__setitem__(0, clock[0] + seconds + 0.1))
+    out: Any = SimpleNamespace(
+        sleep_unless_reader_closes=lambda seconds: clock.__setitem__(0, clock[0] + seconds + 0.1)
+    )
     options = dump.FollowOptions("full", False, 1.0, None)
     printed: list[str] = []
     try:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from binlogtool.core import follow
+from binlogtool.core import follow_growing_logs
 from binlogtool.errors import InputOutputError
 from tests.cli.invoke import ROOT, invoke
 from tests.cli.samples import insert
@@ -92,14 +92,14 @@ def test_a_file_that_becomes_unreadable_is_reported_once_and_the_others_continue
 ) -> None:
     for number in (1, 2, 3):
         (tmp_path / f"transaction.log.{number}").write_bytes(insert(number, b"a", b"b", b"c"))
-    real = follow.open_file
+    real = follow_growing_logs.open_file
 
     def failing(path: str, *rest: Any) -> Any:
         if path.endswith("2"):
             raise InputOutputError(f"{path}: cannot be read at 0x0: Input/output error")
         return real(path, *rest)
 
-    monkeypatch.setattr(follow, "open_file", failing)
+    monkeypatch.setattr(follow_growing_logs, "open_file", failing)
     done = invoke("dump", "-F", "--timeout", "4s", "--poll", "50ms", "-O", "jsonl", str(tmp_path))
     assert [json.loads(line)["seq"] for line in done.out.splitlines()] == [1, 3]
     assert done.err == f"binlogtool: {tmp_path}/transaction.log.2: cannot be read at 0x0: Input/output error\n"

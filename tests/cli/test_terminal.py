@@ -151,13 +151,15 @@ def test_the_elapsed_time_is_shown_also_while_no_progress_is_reported(monkeypatc
         progress.start_ticking()
         progress.update_stage("convert: starting Spark", 0, total=1)
         shown = read_until(terminal, "convert: starting Spark: ", 2)
-        progress.end()
+        progress.finish_display()
         shown += read_all(terminal)
     assert "convert: starting Spark: 0 s elapsed" in shown
     assert shown.endswith("\r\x1b[K")
 
 
-@pytest.mark.parametrize("stop", [ProgressDisplay.clear_line, ProgressDisplay.disable_line, ProgressDisplay.end])
+@pytest.mark.parametrize(
+    "stop", [ProgressDisplay.clear_line, ProgressDisplay.disable_line, ProgressDisplay.finish_display]
+)
 def test_the_elapsed_time_is_not_shown_during_a_prompt_or_after_data(
     stop: Callable[[ProgressDisplay], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,7 +168,7 @@ def test_the_elapsed_time_is_not_shown_during_a_prompt_or_after_data(
         progress.start_ticking()
         stop(progress)
         time.sleep(0.1)
-        progress.end()
+        progress.finish_display()
         os.write(sys.stderr.fileno(), b"prompt")
         assert read_all(terminal) == "prompt"
 
@@ -181,7 +183,7 @@ def test_a_message_is_on_its_own_line_and_the_elapsed_time_continues(monkeypatch
         shown += read_until(terminal, "message\r\n", 1)
         if "elapsed" not in shown.partition("message\r\n")[2]:
             shown += read_until(terminal, "elapsed", 1)
-        progress.end()
+        progress.finish_display()
         before, after = (shown + read_all(terminal)).split("message\r\n")
     assert before.endswith("\r\x1b[K") and "elapsed" in after
 

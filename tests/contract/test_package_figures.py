@@ -14,7 +14,7 @@ FILES = {
     "binlogtool/__init__.py": "",
     "binlogtool/errors.py": "A = 1\n",
     "binlogtool/core/__init__.py": "",
-    "binlogtool/core/scan.py": "from binlogtool import errors\nimport binlogtool.formats.one.validate\n",
+    "binlogtool/core/scan_file.py": "from binlogtool import errors\nimport binlogtool.formats.one.validate\n",
     "formats/__init__.py": "",
     "formats/one/__init__.py": "",
     "formats/one/validate.py": "def f():\n    import binlogtool.formats.one.layout\n",

@@ -19,7 +19,11 @@ STRICT = (
     "mariadb_innodb_binlog/records/salvage.py", "mariadb_innodb_binlog/validate/log_set.py",
 )  # fmt: skip
 """Modules of such kernels, below `formats`: none of their numbers is without a name."""
-NAMED = {"code", "codes", "trait", "mark", "kind", "group", "what"}
+NAMED = {
+    "code", "codes", "type_code", "type_codes", "row_kind", "expected_type", "first_byte", "literal_code",
+    "attribute_type", "column_type", "value_type", "encoding", "trait", "type_traits", "mark",
+    "event_mark", "kind", "group", "group_state", "what",
+}  # fmt: skip
 """Variables that are compared with names."""
 
 FILES = sorted(path for pattern in STRICT for path in FORMATS.glob(pattern))

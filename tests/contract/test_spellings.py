@@ -47,7 +47,7 @@ BY_HAND: dict[str, tuple[str, ...]] = {
         "manticore/format", "mariadb_innodb_binlog/redo_recovery", "mariadb_innodb_binlog/repair",
     ),
     KEY: (
-        "binlog_events/changes/row_changes", "binlog_events/changes/row_event_tables", "binlog_events/decode",
+        "binlog_events/changes/row_changes", "binlog_events/changes/row_event_table_reader", "binlog_events/decode",
         "binlog_events/sql/script_writer_with_kernels", "binlog_events/transactions/transaction_kernels",
     ),
     TWICE: (),
@@ -77,52 +77,54 @@ BY_KERNEL: dict[str, dict[str, str]] = {
     SCALAR: {
         "format_api/json_text_kernels": "_utf8_sequence_size",
         "format_api/schema_fields": "load_int64 load_little_endian load_uint32 load_uint48",
-        "binlog_events/event_schemas": "find_event_form",
+        "binlog_events/event_schemas": "detect_checksum_form",
         "binlog_events/values/value_kernels":
-            "decode_datetime2 decode_old_temporal decode_time2 decode_timestamp2 decode_value load_digit_group "
-            "load_micros load_signed",
-        "binlog_events/wire_format": "load_block_head load_lenenc",
+            "decode_datetime2 decode_old_temporal decode_time2 decode_timestamp2 decode_value_to_sink load_digit_group "
+            "load_microseconds load_signed",
+        "binlog_events/wire_format": "load_compressed_block_head load_lenenc",
         "eblob/json_line_kernels": "write_json_control_flags",
         "manticore/payload_kernels": "read_sized_number read_zint skip_text",
-        "mariadb_innodb_binlog/schema": "read_compr_int",
+        "mariadb_innodb_binlog/schema": "read_compressed_integer",
         "tarantool/msgpack/parse":
-            "load16 load32 load64 load_integer load_number read_length read_uint skip_number",
+            "load_big_endian_uint16 load_big_endian_uint32 load_big_endian_int64 load_mp_integer "
+            "load_big_endian_number read_length read_uint skip_number",
         "tarantool/rows/json_line_kernels": "write_json_scalar",
         "tarantool/rows/parse_rows": "read_row_header",
         "tarantool/validate/base_validator": "read_sortable_integer",
     },
     LISTED: {
-        "manticore/payload_kernels": "read_body",
-        "manticore/json_line_kernels": "get_value_width write_json_documents write_json_list write_json_value",
+        "manticore/payload_kernels": "read_v2_to_v14_body_columns",
+        "manticore/json_line_kernels": "get_value_size_in_dwords write_json_updated_documents "
+            "write_json_integer_list write_json_attribute_value",
     },
     LETTERS: {
         "binlog_events/sql/format_literals": "write_string_literal",
         "binlog_events/transactions/boundaries": "is_begin is_possible_ddl",
-        "mysql_binlog/validate/kernels": "track_query_if_expected",
+        "mysql_binlog/validate/expected_event_kernels": "track_query_if_expected",
     },
     EQUAL: {
-        "binlog_events/transactions/transaction_kernels": "is_known_body try_set_gtid_owner",
-        "mysql_binlog/validate/kernels": "track_mysql_gtid_if_expected",
+        "binlog_events/transactions/transaction_kernels": "is_equal_to_packed_words try_set_transaction_gtid",
+        "mysql_binlog/validate/expected_event_kernels": "track_mysql_gtid_if_expected",
     },
     ID: {
-        "binlog_events/sql/kernels/row_statement_kernels": "contains_table_id",
-        "binlog_events/sql/kernels/event_statement_kernels": "find_statement_end write_query_session",
-        "binlog_events/transactions/transaction_kernels": "find_map_number",
-        "eblob/json_line_kernels": "classify_batch",
-        "mysql_binlog/validate/kernels": "track_rows_event_if_valid track_table_map_if_unchanged",
+        "binlog_events/sql/kernels/row_statement_kernels": "is_table_id_of_statement",
+        "binlog_events/sql/kernels/event_statement_kernels": "find_last_event_of_statement write_session_before_query",
+        "binlog_events/transactions/transaction_kernels": "find_table_map_number",
+        "eblob/json_line_kernels": "write_record_columns",
+        "mysql_binlog/validate/expected_event_kernels": "track_rows_event_if_valid track_table_map_if_unchanged",
     },
     NO_SCHEMA: {
-        "binlog_events/changes/typed_column_kernels": "store_value",
+        "binlog_events/changes/typed_column_kernels": "try_store_cell_value",
         "binlog_events/rows/write_rows_json_kernels": "find_value_bounds",
     },
-    SEARCHED: {"manticore/payload_kernels": "find_settings_end"},
+    SEARCHED: {"manticore/payload_kernels": "find_settings_end_by_checksum"},
     CANONICAL: {"tarantool/replay/replay_kernels": "find_number_end read_addable_integer read_operation"},
 }  # fmt: skip
 """Why, and which kernels, by module, take numbers out of bytes by offsets that no schema gives. All others read the
 fields of a structure by a kernel that is generated from its schema (`schema_fields.make_fields_kernel`)."""
 
 READERS = (
-    "binlog_events/rows/row_event_byte_ranges",
+    "binlog_events/rows/annotate_row_events",
     "binlog_events/rows/rows_event",
     "binlog_events/rows/table_map",
     "binlog_events/values/decode_values",

@@ -63,7 +63,7 @@ def made(
 def window_of(source: Source, chunk: int, base: int = 0) -> Window:
     """A window with the first `chunk` bytes from `base` on."""
     window = Window(source, chunk)
-    window.load(base, base + 1)
+    window.load_range(base, base + 1)
     return window
 
 

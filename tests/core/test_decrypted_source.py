@@ -36,14 +36,14 @@ def test_it_passes_on_what_the_source_below_knows(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(bytes(100))
     source = DecryptedSource(FileSource(str(path)), _swapped)
-    assert (source.name, source.size, source.find_change()) == (str(path), 100, None)
+    assert (source.name, source.size, source.find_change_or_cut()) == (str(path), 100, None)
     path.write_bytes(bytes(101))
-    found = source.find_change()
+    found = source.find_change_or_cut()
     assert found is not None
     assert found.id == "changed-while-read"
     source.close()
     with pytest.raises(OSError, match="descriptor"):
-        source.find_change()
+        source.find_change_or_cut()
 
 
 def test_a_hole_of_the_file_is_not_skipped(tmp_path: Path) -> None:
@@ -51,8 +51,8 @@ def test_a_hole_of_the_file_is_not_skipped(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(1 << 20)
     raw = FileSource(str(path))
-    assert raw.skip_hole(100) == 1 << 20
-    assert DecryptedSource(raw, _swapped).skip_hole(100) == 100
+    assert raw.find_hole_end(100) == 1 << 20
+    assert DecryptedSource(raw, _swapped).find_hole_end(100) == 100
     raw.close()
 
 
@@ -99,10 +99,10 @@ class Repeated:
             at += len(piece)
         return max(0, end - offset)
 
-    def skip_hole(self, offset: int) -> int:
+    def find_hole_end(self, offset: int) -> int:
         return offset
 
-    def find_change(self) -> None:
+    def find_change_or_cut(self) -> None:
         return None
 
     def close(self) -> None:

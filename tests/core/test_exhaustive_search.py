@@ -15,7 +15,7 @@ import pytest
 
 from binlogtool import formats
 from binlogtool.core.open_file import BytesSource, open_file
-from binlogtool.core.scan import DamagedRange, Scan
+from binlogtool.core.scan_file import DamagedRange, Scan
 from binlogtool.limits import KIB, MIB, Limits
 from binlogtool.schema import backends
 from tests.fuzz.mutate import sectors

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.core import follow
+from binlogtool.core import follow_growing_logs
 from binlogtool.core.record_and_selection_types import FileFinding, FollowLoss, RecordBlock, Selection
 from binlogtool.errors import UnknownFormatError, UsageError
 from tests.cli.samples import insert
@@ -160,9 +160,9 @@ def test_a_long_file_is_read_on_from_a_place_near_its_end(tmp_path: Path, monkey
     log = tmp_path / "transaction.log"
     log.write_bytes(rows(range(2000)))
     read: list[int] = []
-    real = follow.Scan.segments
+    real = follow_growing_logs.Scan.segments
 
-    def counted(scan: follow.Scan) -> object:
+    def counted(scan: follow_growing_logs.Scan) -> object:
         read.append((scan.source.size or 0) - (scan.begin or 0))
         return real(scan)
 
@@ -172,9 +172,9 @@ def test_a_long_file_is_read_on_from_a_place_near_its_end(tmp_path: Path, monkey
             with log.open("ab") as file:
                 file.write(rows([number]))
             assert seqs(follower.look()) == [number]
-            monkeypatch.setattr(follow.Scan, "segments", counted)
-    assert log.stat().st_size > 3 * follow._REREAD_BYTES
-    assert max(read) < 2 * follow._REREAD_BYTES
+            monkeypatch.setattr(follow_growing_logs.Scan, "segments", counted)
+    assert log.stat().st_size > 3 * follow_growing_logs._REREAD_BYTES
+    assert max(read) < 2 * follow_growing_logs._REREAD_BYTES
 
 
 def test_days_of_files_that_come_and_go_leave_nothing_behind(tmp_path: Path) -> None:
@@ -194,8 +194,8 @@ def test_days_of_files_that_come_and_go_leave_nothing_behind(tmp_path: Path) -> 
 
 
 def test_more_files_than_can_be_held_are_read_and_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "MAX_IDLE_FILES", 5)
-    monkeypatch.setattr(follow, "MAX_HELD_FILES", 10)
+    monkeypatch.setattr(follow_growing_logs, "MAX_IDLE_FILES", 5)
+    monkeypatch.setattr(follow_growing_logs, "MAX_HELD_FILES", 10)
     for number in range(40):
         (tmp_path / f"transaction.log.{number:02}").write_bytes(rows([number]))
     before = open_handles()
@@ -205,8 +205,8 @@ def test_more_files_than_can_be_held_are_read_and_let_go(tmp_path: Path, monkeyp
 
 
 def test_what_is_removed_before_it_was_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "MAX_IDLE_FILES", 1)
-    monkeypatch.setattr(follow, "MAX_HELD_FILES", 1)
+    monkeypatch.setattr(follow_growing_logs, "MAX_IDLE_FILES", 1)
+    monkeypatch.setattr(follow_growing_logs, "MAX_HELD_FILES", 1)
     for number in range(3):
         (tmp_path / f"transaction.log.{number}").write_bytes(rows([number]))
     with binlogtool.follow([tmp_path]) as follower:
@@ -237,7 +237,7 @@ def test_damage_at_the_end_is_told_when_it_stays(tmp_path: Path, monkeypatch: py
     with binlogtool.follow([log]) as follower:
         parts = list(follower.look())
         assert (seqs(parts), found(parts)) == ([1], [])
-        monkeypatch.setattr(follow, "_MAX_WRITE_S", 0.0)
+        monkeypatch.setattr(follow_growing_logs, "_MAX_WRITE_S", 0.0)
         assert found(follower.look()) == ["checksum-mismatch"]
         assert found(follower.look()) == []
 

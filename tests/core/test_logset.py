@@ -10,7 +10,7 @@ import pytest
 import binlogtool
 from binlogtool import formats
 from binlogtool.core.open_file import detect_format, find_format
-from binlogtool.core.resolve_paths import find_logs
+from binlogtool.core.resolve_paths import find_logs_in_directory
 from binlogtool.errors import InputOutputError, UnknownFormatError, UsageError
 from binlogtool.format_api.format import FileHead
 
@@ -27,7 +27,7 @@ def test_a_directory_lists_the_logs_of_each_format_in_it(tmp_path: Path, log: by
     deep.mkdir()
     (xlog,) = (samples / "readme/intact").glob("*.xlog")
     shutil.copy(xlog, deep)
-    found = [(log.format.name, log.directory, log.names) for log in find_logs(str(tmp_path), None).logs]
+    found = [(log.format.name, log.directory, log.names) for log in find_logs_in_directory(str(tmp_path), None).logs]
     assert found == [("tarantool", str(deep), [xlog.name]), ("drizzle", str(tmp_path), ["transaction.log"])]
 
 
@@ -36,7 +36,10 @@ def test_each_directory_is_a_log_of_its_own_but_for_members_that_say_otherwise(t
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"XLOG\n0.13\n")
-    found = [(Path(log.directory).name, log.names) for log in find_logs(str(tmp_path), find_format("tarantool")).logs]
+    found = [
+        (Path(log.directory).name, log.names)
+        for log in find_logs_in_directory(str(tmp_path), find_format("tarantool")).logs
+    ]
     assert found == [
         ("a", ["00000000000000000000.xlog", "512/0/00000000000000000002.run"]),
         ("b", ["00000000000000000000.xlog"]),
@@ -46,12 +49,12 @@ def test_each_directory_is_a_log_of_its_own_but_for_members_that_say_otherwise(t
 def test_a_directory_without_logs_is_said_to_have_none(tmp_path: Path) -> None:
     (tmp_path / "server.log").write_text("started\n" * 100)
     with pytest.raises(UnknownFormatError, match="no log files"):
-        find_logs(str(tmp_path), None)
+        find_logs_in_directory(str(tmp_path), None)
 
 
 def test_a_directory_that_does_not_exist_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputOutputError):
-        find_logs(str(tmp_path / "nothing"), None)
+        find_logs_in_directory(str(tmp_path / "nothing"), None)
 
 
 def test_directories_below_a_bound_are_not_entered(tmp_path: Path, log: bytes) -> None:
@@ -59,7 +62,7 @@ def test_directories_below_a_bound_are_not_entered(tmp_path: Path, log: bytes) -
     deep.mkdir(parents=True)
     (deep / "transaction.log").write_bytes(log)
     with pytest.raises(UnknownFormatError):
-        find_logs(str(tmp_path), None)
+        find_logs_in_directory(str(tmp_path), None)
 
 
 def test_detection_looks_at_the_content_not_at_the_name(log: bytes) -> None:

@@ -74,14 +74,18 @@ def costs(
 def test_every_place_costs_and_every_frame_that_is_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
     data = b"x" + BAD + b"FR" + frame(b"one") + frame(b"two")
     first, second = JUDGED + len(BAD) + PLACE + JUDGED + 10, JUDGED + 10
-    assert costs(lambda: made(data), lambda s: s.find(0), first, monkeypatch)
-    assert costs(lambda: made(data), lambda s: [s.find(0), s.find(15)], first + second, monkeypatch)
-    assert costs(lambda: made(data), lambda s: s.find_inside(0, 40), PLACE + first - JUDGED - len(BAD), monkeypatch)
+    assert costs(lambda: made(data), lambda s: s.find_resync_point(0), first, monkeypatch)
+    assert costs(
+        lambda: made(data), lambda s: [s.find_resync_point(0), s.find_resync_point(15)], first + second, monkeypatch
+    )
+    assert costs(
+        lambda: made(data), lambda s: s.find_proven_frame_inside(0, 40), PLACE + first - JUDGED - len(BAD), monkeypatch
+    )
 
 
 def test_a_frame_that_the_format_does_not_prove_costs_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     data = b"x" + plain(b"?" * 50) + b"x"
-    assert costs(lambda: made(data, level(PLAIN)), lambda s: s.find(0), JUDGED + 53, monkeypatch)
+    assert costs(lambda: made(data, level(PLAIN)), lambda s: s.find_resync_point(0), JUDGED + 53, monkeypatch)
 
 
 def test_the_larger_the_file_the_more_it_may_cost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,16 +96,16 @@ def test_the_larger_the_file_the_more_it_may_cost(monkeypatch: pytest.MonkeyPatc
     for floor, ends in ((cost - 2 * len(data), False), (cost - 2 * len(data) - 1, True)):
         monkeypatch.setattr(resync, "_MIN_WORK", floor)
         search = made(data)
-        search.find(0)
+        search.find_resync_point(0)
         assert search.exhausted is ends
 
 
 def test_a_place_whose_frame_has_no_room_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     data = b"x" * 9 + b"\xff\x00FRzzzz" * 20 + sized(b"one")
-    assert costs(lambda: made(data, SIZES), lambda s: s.find(0), JUDGED + 11, monkeypatch)
+    assert costs(lambda: made(data, SIZES), lambda s: s.find_resync_point(0), JUDGED + 11, monkeypatch)
     inside = b"x" * 5 + b"\xff\x00FRzzzz" * 20 + sized(b"in") + sized(b"one") + b"x" * 300
     monkeypatch.setattr(resync, "_MIN_WORK", 2 * JUDGED)
-    assert made(inside, SIZES).find(0, 175) == ResyncPoint(165)
+    assert made(inside, SIZES).find_resync_point(0, 175) == ResyncPoint(165)
 
 
 @pytest.mark.parametrize(("floor", "per_byte", "found"), [(559, 0, 49), (558, 0, 61), (459, 2, 49), (457, 2, 61)])
@@ -118,7 +122,7 @@ def test_what_is_inside_a_damaged_frame_may_cost_as_much_as_it_is_long(
     cost = PLACE + 3 * (PLACE + len(BAD)) + PLACE
     monkeypatch.setattr(resync, "_WORK_PER_BYTE", per_byte)
     monkeypatch.setattr(resync, "_MIN_WORK", floor - 559 + cost)
-    assert made(data).find(10, 61) == ResyncPoint(found)
+    assert made(data).find_resync_point(10, 61) == ResyncPoint(found)
 
 
 # -- what is read, and kept
@@ -127,13 +131,13 @@ def test_what_is_inside_a_damaged_frame_may_cost_as_much_as_it_is_long(
 def test_the_byte_of_the_damage_stays_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resync, "_READ_BYTES", 80)
     window = window_of(Stream(b"0123456789" + b"x" * 60 + frame(b"one")), 8)
-    assert searching(window).find(5) == ResyncPoint(70)
+    assert searching(window).find_resync_point(5) == ResyncPoint(70)
     assert bytes(window.view(5, 10)) == b"56789"
 
 
 def test_a_frame_right_behind_the_damage_is_found_where_neither_is_in_memory_yet() -> None:
-    assert made(b"x" + frame(b"one"), chunk=8).find(0) == ResyncPoint(1)
-    assert made(b"x" * 9 + frame(b"one"), chunk=8).find(8) == ResyncPoint(9)
+    assert made(b"x" + frame(b"one"), chunk=8).find_resync_point(0) == ResyncPoint(1)
+    assert made(b"x" * 9 + frame(b"one"), chunk=8).find_resync_point(8) == ResyncPoint(9)
 
 
 def test_a_place_behind_what_is_in_memory_is_not_read_for_a_proof() -> None:
@@ -141,8 +145,8 @@ def test_a_place_behind_what_is_in_memory_is_not_read_for_a_proof() -> None:
         search = made(b"x" * 64 + frame(b"one") + b"x" * 20, chunk=chunk)
         assert search.is_proven(64) is (chunk > 64)
         assert search.is_proven(chunk) is False
-    assert made(b"x" * 64 + frame(b"one"), chunk=70).find_inside(0, 74) is None
-    assert made(b"x" * 64 + frame(b"one"), chunk=74).find_inside(0, 74) == 64
+    assert made(b"x" * 64 + frame(b"one"), chunk=70).find_proven_frame_inside(0, 74) is None
+    assert made(b"x" * 64 + frame(b"one"), chunk=74).find_proven_frame_inside(0, 74) == 64
 
 
 def test_what_cannot_be_a_frame_is_told_as_such() -> None:
@@ -167,7 +171,7 @@ def test_in_a_stream_frames_that_say_how_long_they_are_are_found(size: int, monk
     monkeypatch.setattr(resync, "_READ_BYTES", 80)
     data = b"x" * 9 + sized(b"y" * size) + sized(b"two")
     for source in (Stream(data), BytesSource("made", data)):
-        assert searching(window_of(source, 64), SIZES, longest=400).find(0) == ResyncPoint(9)
+        assert searching(window_of(source, 64), SIZES, longest=400).find_resync_point(0) == ResyncPoint(9)
 
 
 def test_before_any_search_nothing_is_known_of_where_the_data_ends() -> None:
@@ -178,12 +182,12 @@ def test_a_frame_that_reaches_into_a_hole_is_found(monkeypatch: pytest.MonkeyPat
     """The hole begins where a piece ends, and the frame's head is among the last bytes before it."""
 
     class Holey(BytesSource):
-        def skip_hole(self, offset: int) -> int:
+        def find_hole_end(self, offset: int) -> int:
             return offset if offset < 401 else max(offset, 100_000)
 
     monkeypatch.setattr(resync, "_READ_BYTES", 80)
     source = Holey("made", b"x" * 381 + frame(bytes(200)) + bytes(99_412) + frame(b"one"))
-    assert searching(window_of(source, 64)).find(0) == ResyncPoint(381)
+    assert searching(window_of(source, 64)).find_resync_point(0) == ResyncPoint(381)
 
 
 def test_a_transaction_of_sphinx_whose_numbers_end_with_the_memory_is_read_on(samples: Path) -> None:
@@ -202,12 +206,12 @@ def test_a_transaction_of_sphinx_whose_numbers_end_with_the_memory_is_read_on(sa
 
 def test_the_first_of_several_frames_inside_counts() -> None:
     data = b"x" + frame(b"one") + frame(b"two") + frame(b"six") + frame(b"ten")
-    assert made(data).find(0, 31) == ResyncPoint(1)
-    assert made(data).find(1, 31) == ResyncPoint(11)
+    assert made(data).find_resync_point(0, 31) == ResyncPoint(1)
+    assert made(data).find_resync_point(1, 31) == ResyncPoint(11)
 
 
 def test_the_damage_itself_is_not_where_it_ends() -> None:
-    assert made(frame(b"one") + frame(b"two")).find(0, 0) == ResyncPoint(10)
+    assert made(frame(b"one") + frame(b"two")).find_resync_point(0, 0) == ResyncPoint(10)
 
 
 OUTER = b"x" * 5 + frame(b"xx" + frame(b"one"))
@@ -216,24 +220,24 @@ OUTER = b"x" * 5 + frame(b"xx" + frame(b"one"))
 
 @pytest.mark.parametrize("base", [0, 3])
 def test_a_frame_over_that_place_does_not_count_also_where_the_memory_ends_or_begins(base: int) -> None:
-    assert searching(window_of(BytesSource("made", OUTER), 14 - base, base)).find(3, 14) == ResyncPoint(14)
-    assert moved(OUTER, base).find(3, 14) == ResyncPoint(14)
+    assert searching(window_of(BytesSource("made", OUTER), 14 - base, base)).find_resync_point(3, 14) == ResyncPoint(14)
+    assert moved(OUTER, base).find_resync_point(3, 14) == ResyncPoint(14)
 
 
 def test_a_closing_mark_at_that_place_counts_also_where_the_memory_ends_with_it() -> None:
     data = b"x" * 5 + frame(b"in" + MARK)
     for chunk in (10, len(data) - 4, len(data), len(data) + 1, 4096):
-        found = made(data, level(end_mark=MARK), chunk).find(0, len(data) - 4)
+        found = made(data, level(end_mark=MARK), chunk).find_resync_point(0, len(data) - 4)
         assert found == ResyncPoint(len(data) - 4, closing=True), chunk
 
 
 def test_a_place_further_than_any_frame_may_be_long_is_not_looked_at() -> None:
     """A frame of 19 bytes in which another one stands nine bytes behind its head."""
     far = b"x" * 40 + OUTER
-    assert moved(far, 40, longest=14).find(40, 54) == ResyncPoint(54)
-    assert moved(far, 40, longest=13).find(40, 54) == ResyncPoint(45)
-    assert moved(far, 20, longest=34).find(40, 54) == ResyncPoint(54)
-    assert moved(far, 20, longest=33).find(40, 54) == ResyncPoint(45)
+    assert moved(far, 40, longest=14).find_resync_point(40, 54) == ResyncPoint(54)
+    assert moved(far, 40, longest=13).find_resync_point(40, 54) == ResyncPoint(45)
+    assert moved(far, 20, longest=34).find_resync_point(40, 54) == ResyncPoint(54)
+    assert moved(far, 20, longest=33).find_resync_point(40, 54) == ResyncPoint(45)
 
 
 # -- where the memory does not begin with the file
@@ -243,29 +247,29 @@ def test_a_place_further_than_any_frame_may_be_long_is_not_looked_at() -> None:
 def test_places_count_from_the_beginning_of_the_file(base: int) -> None:
     data = b"x" * 20 + frame(b"one") + b"x" * 5 + frame(b"two")
     assert moved(data, base).is_proven(20) is True
-    assert moved(data, base).find_inside(20, 45) == 20
-    assert moved(data, base).find_inside(21, 45) == 35
-    assert moved(data, base).find_inside(21, 35) is None
-    assert moved(data, base).find(20) == ResyncPoint(35)
-    assert moved(data, base).find(20, 35) == ResyncPoint(35)
-    assert moved(data, base).find(base, 35) == ResyncPoint(20 if base < 20 else 35)
+    assert moved(data, base).find_proven_frame_inside(20, 45) == 20
+    assert moved(data, base).find_proven_frame_inside(21, 45) == 35
+    assert moved(data, base).find_proven_frame_inside(21, 35) is None
+    assert moved(data, base).find_resync_point(20) == ResyncPoint(35)
+    assert moved(data, base).find_resync_point(20, 35) == ResyncPoint(35)
+    assert moved(data, base).find_resync_point(base, 35) == ResyncPoint(20 if base < 20 else 35)
 
 
 def test_what_frames_say_of_their_length_is_read_at_their_place() -> None:
     data = b"\xff" * 20 + sized(b"one") + sized(b"two")
     for base in (0, 10, 19):
-        assert moved(data, base, SIZES).find(19) == ResyncPoint(20)
-        assert moved(data, base, SIZES).find(20) == ResyncPoint(31)
+        assert moved(data, base, SIZES).find_resync_point(19) == ResyncPoint(20)
+        assert moved(data, base, SIZES).find_resync_point(20) == ResyncPoint(31)
 
 
 @pytest.mark.parametrize(("align", "damage", "found"), [(8, 11, 27), (8, 4, 11), (8, 26, 27), (2, 10, 11), (2, 12, 27)])
 def test_frames_in_pages_are_looked_for_behind_the_damage_only(align: int, damage: int, found: int) -> None:
     data = b"x" * 11 + frame(b"one") + b"x" * 6 + frame(b"two") + b"x" + frame(b"six")
     search = made(data, replace(level(), align=align), frames_at=3)
-    assert search.find(damage) == ResyncPoint(found)
-    assert search.find(27) is None
+    assert search.find_resync_point(damage) == ResyncPoint(found)
+    assert search.find_resync_point(27) is None
 
 
 def test_a_frame_of_pages_at_an_odd_place_is_none() -> None:
     for align in (2, 8):
-        assert made(b"x" * 12 + frame(b"one"), replace(level(), align=align), frames_at=3).find(0) is None
+        assert made(b"x" * 12 + frame(b"one"), replace(level(), align=align), frames_at=3).find_resync_point(0) is None

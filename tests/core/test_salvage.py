@@ -11,7 +11,7 @@ import pytest
 
 import binlogtool
 from binlogtool.core import salvage_records as unproven_reader
-from binlogtool.core.damage_causes import candidate_bits
+from binlogtool.core.damage_causes import get_candidate_header_bits
 from binlogtool.core.record_and_selection_types import Record
 from tests.cli.invoke import invoke, program
 from tests.formats.mysql_binlog import make_log as make
@@ -223,13 +223,13 @@ def test_no_more_bits_are_tried_than_a_file_of_its_size_is_worth(
 ) -> None:
     """A small file in which every place looks like the beginning of a frame."""
     looks: list[int] = []
-    real = unproven_reader.find_hidden_frame
+    real = unproven_reader.find_frame_hidden_by_bit_flip
 
     def counted(level: Any, *rest: Any) -> Any:
-        looks.append(len(candidate_bits(level)))
+        looks.append(len(get_candidate_header_bits(level)))
         return real(level, *rest)
 
-    monkeypatch.setattr(unproven_reader, "find_hidden_frame", counted)
+    monkeypatch.setattr(unproven_reader, "find_frame_hidden_by_bit_flip", counted)
     head = make.event(make.XID, bytes(8))[:19]
     (path := tmp_path / "binlog.000001").write_bytes(make.log([head[:9] + b"\xff\xff\0\0" + head[13:]] * 2000))
     assert [one.type for one in salvaged(path)] == ["FORMAT_DESCRIPTION"]

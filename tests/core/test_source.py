@@ -61,7 +61,7 @@ def test_a_file_that_grows_is_a_finding(log: Path) -> None:
     source = FileSource(str(log))
     with log.open("ab") as more:
         more.write(b"x")
-    changed = source.find_change()
+    changed = source.find_change_or_cut()
     assert changed is not None
     assert (changed.id, changed.facts["size_before"], changed.facts["size_after"]) == (
         "changed-while-read",
@@ -75,7 +75,7 @@ def test_a_file_that_shrinks_while_it_is_read_ends_early_and_is_a_finding(log: P
     os.truncate(log, 100)
     view = memoryview(bytearray(200))
     assert source.read_at(0, view) == 100
-    changed = source.find_change()
+    changed = source.find_change_or_cut()
     assert changed is not None
     assert changed.id == "changed-while-read"
 
@@ -85,7 +85,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_a_finding(log: Path) -> Non
     other = log.with_name("other")
     other.write_bytes(log.read_bytes())
     other.replace(log)
-    changed = source.find_change()
+    changed = source.find_change_or_cut()
     assert changed is not None
     assert "replaced" in changed.message
 
@@ -134,16 +134,16 @@ class Slow(io.RawIOBase):
 
 def test_short_reads_of_a_pipe_are_joined() -> None:
     window = Window(StreamSource("pipe", Slow(bytes(range(100)))), 64)  # type: ignore[arg-type]
-    window.load(0, 50)
+    window.load_range(0, 50)
     assert bytes(window.view(0, 50)) == bytes(range(50))
-    window.load(40, 90)
+    window.load_range(40, 90)
     assert bytes(window.view(40, 90)) == bytes(range(40, 90))
 
 
 def test_the_window_only_keeps_what_is_asked_for() -> None:
     window = Window(StreamSource("pipe", io.BytesIO(bytes(1000))), 64)
     for start in range(0, 900, 50):
-        window.load(start, start + 60)
+        window.load_range(start, start + 60)
         assert len(window.buffer) <= 128
 
 

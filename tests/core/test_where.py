@@ -65,13 +65,13 @@ OTHERS = [
 def test_a_condition_that_is_true_chooses_the_record(text: str) -> None:
     condition = compile_condition(text)
     columns = {name: [MEMBERS[name]] for name in condition.members}
-    assert condition.find_candidates(columns, 1) == [True]
-    assert condition.matches_record(MEMBERS, BODY)
+    assert condition.mark_possible_matches(columns, 1) == [True]
+    assert condition.is_true_for_record(MEMBERS, BODY)
 
 
 @pytest.mark.parametrize("text", OTHERS)
 def test_a_condition_that_is_false_or_unknown_does_not(text: str) -> None:
-    assert not compile_condition(text).matches_record(MEMBERS, BODY)
+    assert not compile_condition(text).is_true_for_record(MEMBERS, BODY)
 
 
 WRONG = [
@@ -96,19 +96,19 @@ def test_what_is_wrong_is_told_with_its_column(text: str, column: int, words: st
 
 
 def test_long_expressions_are_read() -> None:
-    assert compile_condition(" or ".join(["seq = 1"] * 700 + ["seq = 7"])).matches_record(MEMBERS, None)
-    assert compile_condition("not " * 1000 + "seq = 7").matches_record(MEMBERS, None)
-    assert compile_condition("(" * 24 + "seq = 7" + ")" * 24).matches_record(MEMBERS, None)
+    assert compile_condition(" or ".join(["seq = 1"] * 700 + ["seq = 7"])).is_true_for_record(MEMBERS, None)
+    assert compile_condition("not " * 1000 + "seq = 7").is_true_for_record(MEMBERS, None)
+    assert compile_condition("(" * 24 + "seq = 7" + ")" * 24).is_true_for_record(MEMBERS, None)
 
 
 def test_a_pattern_of_many_stars_does_not_go_back() -> None:
     text = "a" * 100_000
-    assert not compile_condition("after.t ~ '" + "*a" * 40 + "*b'").matches_record({}, {"after": {"t": text}})
+    assert not compile_condition("after.t ~ '" + "*a" * 40 + "*b'").is_true_for_record({}, {"after": {"t": text}})
 
 
 def test_two_conditions_on_rows_speak_of_the_same_row() -> None:
-    assert compile_condition("before.id = 2 and after.price < 0").matches_record({}, BODY)
-    assert not compile_condition("before.id = 1 and after.price < 0").matches_record({}, BODY)
+    assert compile_condition("before.id = 2 and after.price < 0").is_true_for_record({}, BODY)
+    assert not compile_condition("before.id = 1 and after.price < 0").is_true_for_record({}, BODY)
 
 
 @pytest.mark.parametrize(
@@ -129,10 +129,18 @@ def test_a_comparison_that_can_never_be_true_is_refused_with_advice(text: str, w
 
 def test_what_is_known_before_the_body_rules_out_only_what_cannot_be_true() -> None:
     objects = {"object": ["a", "b", None]}
-    assert compile_condition("object = 'a' and after.x = 1").find_candidates(objects, 3) == [True, False, False]
-    assert compile_condition("object = 'a' or after.x = 1").find_candidates(objects, 3) == [True, True, True]
-    assert compile_condition("not (object = 'a' or after.x = 1)").find_candidates(objects, 3) == [False, True, False]
-    assert compile_condition("not (object = 'a' and not after.x = 1)").find_candidates(objects, 3) == [True, True, True]
+    assert compile_condition("object = 'a' and after.x = 1").mark_possible_matches(objects, 3) == [True, False, False]
+    assert compile_condition("object = 'a' or after.x = 1").mark_possible_matches(objects, 3) == [True, True, True]
+    assert compile_condition("not (object = 'a' or after.x = 1)").mark_possible_matches(objects, 3) == [
+        False,
+        True,
+        False,
+    ]
+    assert compile_condition("not (object = 'a' and not after.x = 1)").mark_possible_matches(objects, 3) == [
+        True,
+        True,
+        True,
+    ]
 
 
 LEAVES = ("seq", "after.a", "after.b")
@@ -193,6 +201,6 @@ def test_any_condition_is_true_where_three_valued_logic_says_so(
     condition = compile_condition(_text(tree))
     body = {"rows": [{"after": {"a": a, "b": b}} for a, b in rows]}
     expected = any(_truth(tree, {"seq": seq, "after.a": a, "after.b": b}) is True for a, b in rows)
-    assert condition.matches_record({"seq": seq}, body) is expected
+    assert condition.is_true_for_record({"seq": seq}, body) is expected
     if expected:
-        assert condition.find_candidates({"seq": [seq]} if condition.members else {}, 1) == [True]
+        assert condition.mark_possible_matches({"seq": [seq]} if condition.members else {}, 1) == [True]

@@ -18,9 +18,9 @@ from binlogtool.query.conditions import (
     OPERATORS,
     Constant,
     MemberPath,
-    compare_pairwise,
-    compare_with_number,
-    compare_with_text,
+    compare_column_with_number,
+    compare_column_with_text,
+    compare_columns_pairwise,
     make_comparison,
 )
 from binlogtool.report.dump_output_formats import CompiledLineEncoder, EncodedLines
@@ -49,7 +49,7 @@ def test_both_ways_choose_the_same(packed: Path, tmp_path: Path, monkeypatch: py
     path = tmp_path / "log.000001"
     path.write_bytes(gzip.decompress(packed.read_bytes()))
     answers = 0
-    true = CompiledCondition.evaluate
+    true = CompiledCondition.evaluate_until_refused
 
     def counted(*given: object) -> tuple[list[bool], bool]:
         nonlocal answers
@@ -57,7 +57,7 @@ def test_both_ways_choose_the_same(packed: Path, tmp_path: Path, monkeypatch: py
         answers += len(found[0])
         return found
 
-    monkeypatch.setattr(CompiledCondition, "evaluate", counted)
+    monkeypatch.setattr(CompiledCondition, "evaluate_until_refused", counted)
     names = [name for name in columns_of(path) if "`" not in name]
     assert names
     for i, name in enumerate(names):
@@ -168,17 +168,17 @@ def test_whole_columns_compare_as_single_values_do(
         Decimal(-(10**400)),
     ):
         one = make_comparison(sign, field, Constant(number))
-        if (known := compare_with_number(holds, values, number)) is not None:
+        if (known := compare_column_with_number(holds, values, number)) is not None:
             assert known == [one.evaluate(value, number) for value in values]
             at_once["number"] += 1
     for text in ("", "x", "1", "\U0001f600", "\udc80"):
         one = make_comparison(sign, field, Constant(text))
-        if (known := compare_with_text(holds, values, text)) is not None:
+        if (known := compare_column_with_text(holds, values, text)) is not None:
             assert known == [one.evaluate(value, text) for value in values]
             at_once["text"] += 1
     other = values[::-1]
     two = make_comparison(sign, field, field)
-    if (known := compare_pairwise(holds, values, other)) is not None:
+    if (known := compare_columns_pairwise(holds, values, other)) is not None:
         assert known == [two.evaluate(*pair) for pair in zip(values, other, strict=True)]
         at_once["column"] += 1
     assert tuple(at_once.values()) == expected
@@ -186,9 +186,9 @@ def test_whole_columns_compare_as_single_values_do(
 
 def test_the_frequent_kinds_are_compared_at_once() -> None:
     for values in (ODD[0], ODD[3], ODD[6]):
-        assert compare_with_number(OPERATORS["<"], values, 1) is not None
-    assert compare_with_text(OPERATORS["!="], ["a", None, "x"], "x") == [2, 1, 0]
-    assert compare_with_text(OPERATORS["!="], ["a", 1], "x") is None
+        assert compare_column_with_number(OPERATORS["<"], values, 1) is not None
+    assert compare_column_with_text(OPERATORS["!="], ["a", None, "x"], "x") == [2, 1, 0]
+    assert compare_column_with_text(OPERATORS["!="], ["a", 1], "x") is None
 
 
 def test_a_column_that_is_not_named_and_cannot_be_read_has_its_record_chosen(tmp_path: Path) -> None:

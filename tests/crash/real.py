@@ -56,7 +56,7 @@ class Real:
         disk = copy.deepcopy(self.disk)
         if not undo:
             disk.snapshots = []
-        done = execute_plan(self.plan, check=list, system=disk)  # type: ignore[arg-type]
+        done = execute_plan(self.plan, check_result=list, system=disk)  # type: ignore[arg-type]
         assert done.undo is not None and self.state(disk) == "after"
         if undo:
             disk.snapshots = []

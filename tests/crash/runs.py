@@ -77,7 +77,7 @@ class Case:
         return b"".join(parts) if pieces else None
 
     def apply(self, disk: Disk, **options: Any) -> str:
-        result = execute_plan(self.plan, check=lambda: check(disk), system=disk, **options)  # type: ignore[arg-type]
+        result = execute_plan(self.plan, check_result=lambda: check(disk), system=disk, **options)  # type: ignore[arg-type]
         assert result.undo is not None
         return result.undo
 

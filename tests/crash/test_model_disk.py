@@ -141,7 +141,7 @@ def test_a_repair_that_does_not_verify_is_undone(case: Case) -> None:
 
     disk = copy.deepcopy(case.disk)
     with pytest.raises(RepairFailedError, match="the original was restored") as raised:
-        execute_plan(case.plan, check=lambda: ["it is worse now"], system=disk)  # type: ignore[arg-type]
+        execute_plan(case.plan, check_result=lambda: ["it is worse now"], system=disk)  # type: ignore[arg-type]
     assert raised.value.exit_code == 7
     assert set(case.states(disk)) == {"before"}
     assert disk.inode(LOG).mtime_ns == case.disk.inode(LOG).mtime_ns
@@ -156,7 +156,7 @@ def test_w4_without_memory_to_verify_the_result_the_original_is_restored(case: C
 
     disk = copy.deepcopy(case.disk)
     with pytest.raises(RepairFailedError, match="the original was restored"):
-        execute_plan(case.plan, check=check, system=disk)  # type: ignore[arg-type]
+        execute_plan(case.plan, check_result=check, system=disk)  # type: ignore[arg-type]
     assert set(case.states(disk)) == {"before"}
     assert [name for name in disk.list_directory("/disk") if "binlogtool" in name] == []
 
@@ -233,7 +233,7 @@ def test_ctrl_c_between_two_states_takes_effect_after_them(case: Case) -> None:
         return []
 
     with pytest.raises(KeyboardInterrupt):
-        execute_plan(case.plan, check=raise_interrupt, system=disk)  # type: ignore[arg-type]
+        execute_plan(case.plan, check_result=raise_interrupt, system=disk)  # type: ignore[arg-type]
     assert case.hold(disk) == "after"
     left = [path.removeprefix("/disk/") for path, data in case.after.items() if data is not None]
     assert disk.list_directory("/disk") == sorted([*left, *[n for n in disk.list_directory("/disk") if "undo" in n]])

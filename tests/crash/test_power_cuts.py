@@ -99,7 +99,7 @@ def test_a_write_that_ends_after_any_number_of_bytes_leaves_old_or_new() -> None
     for most in (1, 100, 512):
         disk = partial(case.disk, most)
         disk.snapshots = []
-        execute_plan(case.plan, check=list, system=disk)  # type: ignore[arg-type]
+        execute_plan(case.plan, check_result=list, system=disk)  # type: ignore[arg-type]
         snapshots = disk.snapshots or []
         for snapshot in snapshots[:: max(1, len(snapshots) // (60 if EXHAUSTIVE else 20))]:
             ends[case.hold(snapshot.after_kill())] += 1

@@ -89,4 +89,4 @@ def sha(data: bytes | None) -> str:
 
 
 def carried(case: Case, disk: Disk, **options: Any) -> RepairResult:
-    return execute_plan(case.plan, check=list, system=disk, **options)  # type: ignore[arg-type]
+    return execute_plan(case.plan, check_result=list, system=disk, **options)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ import pytest
 import binlogtool
 from binlogtool.core.damage_causes import DamagedRegion, DamageEvidence, find_cause
 from binlogtool.findings import Finding
-from binlogtool.format_api.layout import CRC32, CRC32C, step_register, unshift_register
+from binlogtool.format_api.layout import CRC32, CRC32C, advance_crc_register, undo_zero_bytes_in_crc_register
 from binlogtool.verification.verify_logs import LogVerifyOptions
 from tests.cli.samples import plain_log
 from tests.damage_causes.damage import KINDS
@@ -190,7 +190,7 @@ def test_only_verify_looks_for_causes(tmp_path: Path) -> None:
     for found in (unasked, diagnosed.report.files[0].findings):
         assert found
         assert not any("cause" in one.facts for one in found)
-    assert "cause" not in str(binlogtool.plan_truncate(path).as_value())
+    assert "cause" not in str(binlogtool.plan_truncate(path).to_json_value())
 
 
 def test_the_search_for_causes_costs_little_whatever_the_damage() -> None:
@@ -209,13 +209,13 @@ def test_the_search_for_causes_costs_little_whatever_the_damage() -> None:
 def test_going_back_is_the_reverse_of_zero_bytes() -> None:
     for checksum in (CRC32, CRC32C):
         for count in (0, 1, 7, 1000):
-            register = unshift_register(checksum.poly, 0x12345678, count)
+            register = undo_zero_bytes_in_crc_register(checksum.poly, 0x12345678, count)
             for _ in range(count):
-                register = step_register(checksum.poly, register, 0)
+                register = advance_crc_register(checksum.poly, register, 0)
             assert register == 0x12345678
     register = 0xFFFFFFFF
     for byte in b"123456789":
-        register = step_register(CRC32.poly, register, byte)
+        register = advance_crc_register(CRC32.poly, register, byte)
     assert register ^ 0xFFFFFFFF == 0xCBF43926
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.export import records_to_arrow
 from binlogtool.export.manifest import ReadRequest, TaskFile
-from binlogtool.export.read_rows_of_one_file import read_member
+from binlogtool.export.read_rows_of_one_file import read_file_rows
 from binlogtool.limits import Limits
 
 
@@ -20,7 +20,7 @@ def table(
     selection: Selection = Selection(),
 ) -> pa.Table:
     request = ReadRequest((), 1, backend, Limits(), selection)
-    batches = list(read_member(TaskFile(str(path), "log", "auto", 0), request, reader=shown))
+    batches = list(read_file_rows(TaskFile(str(path), "log", "auto", 0), request, reader=shown))
     for batch in batches:
         batch.validate(full=True)
         assert 0 < batch.num_rows <= records_to_arrow.MAX_BATCH_ROWS

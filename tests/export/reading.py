@@ -11,9 +11,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader, ResumePoint, ResumePointFinder
 from binlogtool.core.record_and_selection_types import RecordBlock
-from binlogtool.export.manifest import parse_options
+from binlogtool.export.manifest import parse_data_source_options
 from binlogtool.export.read_one_table_as_arrow import search_table
-from binlogtool.export.read_rows_of_one_file import add_histories
+from binlogtool.export.read_rows_of_one_file import add_carried_states
 from binlogtool.format_api.format import Hints
 from binlogtool.schema.frame_scan_loop import Backend
 from binlogtool.spark.data_source import BinlogReader, BinlogSource
@@ -31,8 +31,8 @@ def open_reader(options: dict[str, str]) -> BinlogReader:
     """The reader of a query; the schema that Spark would pass back to it is made without Java."""
     schema = None
     if "object" in options:
-        request = parse_options(options)
-        layout = search_table(add_histories(request)).make_layout()
+        request = parse_data_source_options(options)
+        layout = search_table(add_carried_states(request)).make_layout()
         schema = from_arrow_schema(layout.schema.empty_table().select(request.columns or layout.schema.names).schema)
     return BinlogSource(options).reader(schema)
 
@@ -70,5 +70,5 @@ def borders(log: LogReader) -> list[ResumePoint]:
     """Every place where the file can be cut."""
     file = log.files[0]
     scan = log.make_scan(file)
-    places = ResumePointFinder(replace(scan, backend=FrameByFrame(scan.backend))).find_all()
+    places = ResumePointFinder(replace(scan, backend=FrameByFrame(scan.backend))).iter_resume_points()
     return [place for place in places if file.layout.frames_at < place.offset < (file.size or 0)]

@@ -116,7 +116,7 @@ def test_a_key_goes_with_its_statement(sql: str) -> None:
     found.apply_statement(
         parse_ddl("CREATE TABLE c (p INT, CONSTRAINT f FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE)", "d")
     )
-    assert len(found.keys) == 1 and [key.child for key, _ in found.iter_affected("d.p", None)] == ["d.c"]
+    assert len(found.keys) == 1 and [key.child for key, _ in found.iter_cascading_keys("d.p", None)] == ["d.c"]
     found.apply_statement(parse_ddl(sql, "d"))
     assert not found.keys
 
@@ -130,15 +130,17 @@ def test_keys_go_on_from_table_to_table_as_far_as_their_actions_do() -> None:
         found.apply_statement(
             parse_ddl(f"CREATE TABLE {name} (k INT, FOREIGN KEY (k) REFERENCES {of} (k) {actions})", "d")
         )
-    assert [key.child for key, _ in found.iter_affected("d.a", None)] == ["d.b", "d.c", "d.f", "d.a"]
-    assert [key.child for key, _ in found.iter_affected("d.a", frozenset({"k"}))] == []
-    assert [key.child for key, _ in found.iter_affected("d.c", frozenset({"other"}))] == []
+    assert [key.child for key, _ in found.iter_cascading_keys("d.a", None)] == ["d.b", "d.c", "d.f", "d.a"]
+    assert [key.child for key, _ in found.iter_cascading_keys("d.a", frozenset({"k"}))] == []
+    assert [key.child for key, _ in found.iter_cascading_keys("d.c", frozenset({"other"}))] == []
 
 
 def test_a_statement_of_the_user_without_a_database_is_one_of_any() -> None:
     found = ForeignKeys()
     found.apply_statement(parse_ddl("CREATE TABLE c (p INT, FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE)", ""))
-    assert [(key.child, action) for key, action in found.iter_affected("d.p", None)] == [("d.c", "ON DELETE CASCADE")]
+    assert [(key.child, action) for key, action in found.iter_cascading_keys("d.p", None)] == [
+        ("d.c", "ON DELETE CASCADE")
+    ]
 
 
 @pytest.mark.parametrize(

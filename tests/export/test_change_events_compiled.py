@@ -65,12 +65,12 @@ def test_no_row_is_decoded_alone_where_compiled_code_knows_all_of_it(
     log = samples / "mysql_binlog" / "changes" / "mysql-9" / "bin.000001"
     expected = written([log], tmp_path / "expected", "python")
     decoded = list[object]()
-    process_rows = RowChangeReader._process_rows
+    process_rows = RowChangeReader._read_row_changes
 
     def count(self: RowChangeReader, scene: Any) -> Any:
         decoded.append(scene)
         return process_rows(self, scene)
 
-    monkeypatch.setattr(RowChangeReader, "_process_rows", count)
+    monkeypatch.setattr(RowChangeReader, "_read_row_changes", count)
     assert written([log], tmp_path / "found", "native") == expected
     assert len(decoded) < expected[1] / 4

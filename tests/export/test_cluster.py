@@ -50,7 +50,9 @@ def test_the_executors_use_the_package_from_the_zip(remote: SparkJobSession) -> 
 
         return os.path.abspath(binlogtool.__file__), os.path.abspath(formats.__file__)
 
-    found = set(remote.run(lambda: remote.spark.sparkContext.parallelize(range(8), 8).map(origin).collect()))
+    found = set(
+        remote.run_spark_action(lambda: remote.spark.sparkContext.parallelize(range(8), 8).map(origin).collect())
+    )
     assert len({one[0] for one in found}) == 2  # two workers, each with its own copy
     for package, formats in found:
         assert package.endswith("/binlogtool.zip/binlogtool/__init__.py") and "/work/app-" in package

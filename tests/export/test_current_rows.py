@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.export.last_row_per_key import RowLink, add_partial_row
+from binlogtool.export.last_row_per_key import RowLink, link_partial_row
 from tests.cli.invoke import Result, invoke
 from tests.export import typed_logs
 from tests.harness.mysql_writer import MARIADB, Made, binlog, query, rows, table_map, transaction
@@ -136,7 +136,7 @@ def test_other_options_are_refused(options: tuple[str, ...], text: str, tmp_path
 
 def test_only_images_with_needed_columns_are_kept() -> None:
     """Each kept row has a column that all later ones lack."""
-    first = add_partial_row(7, 9, frozenset("ab"))
+    first = link_partial_row(7, 9, frozenset("ab"))
     assert first == (RowLink(7, frozenset()), RowLink(9, frozenset("ab")))
-    assert add_partial_row(first, 12, frozenset("a")) == (RowLink(7, frozenset()), RowLink(12, frozenset("a")))
-    assert add_partial_row(None, 3, frozenset("a")) == (RowLink(3, frozenset("a")),)
+    assert link_partial_row(first, 12, frozenset("a")) == (RowLink(7, frozenset()), RowLink(12, frozenset("a")))
+    assert link_partial_row(None, 3, frozenset("a")) == (RowLink(3, frozenset("a")),)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from binlogtool.export.manifest import parse_options
+from binlogtool.export.manifest import parse_data_source_options
 from binlogtool.spark.streaming import BinlogStream
 from tests.export.reading import open_reader
 from tests.formats.mysql_binlog.server import Server
@@ -59,7 +59,7 @@ def test_a_stream_knows_the_tables_after_a_rotation_and_a_restart(corpus: Path, 
     for name in (None, "bin.000008", None):
         if name is not None:
             shutil.copy(corpus / R1 / name, tmp_path)
-        request = parse_options({"path": str(tmp_path), "object": "t1.o"}, files=False)
+        request = parse_data_source_options({"path": str(tmp_path), "object": "t1.o"}, finds_files=False)
         rows, offset = batch(BinlogStream([str(tmp_path)], "auto", request, reader), offset)
         taken += rows
     assert [row["after"]["id"] for row in taken] == list(range(1, 201))
@@ -70,7 +70,7 @@ def test_a_stream_knows_the_tables_after_a_rotation_and_a_restart(corpus: Path, 
 def test_a_stream_that_begins_behind_the_definition_never_has_silent_nulls(corpus: Path, tmp_path: Path) -> None:
     reader = reader_of(corpus / R1, "t1.o")
     shutil.copy(corpus / R1 / "bin.000008", tmp_path)
-    request = parse_options({"path": str(tmp_path), "object": "t1.o"}, files=False)
+    request = parse_data_source_options({"path": str(tmp_path), "object": "t1.o"}, finds_files=False)
     rows, _ = batch(BinlogStream([str(tmp_path)], "auto", request, reader), {"files": {}})
     assert rows[0]["unfit"] == '{"after.@1":101,"after.@2":"1.00"}'
     assert all(row["unfit"] for row in rows)

@@ -36,7 +36,7 @@ from binlogtool.export import (
     write_record_tables,
     write_typed_tables,
 )
-from binlogtool.export.append_new_records import ContentHashes, hash_prefix
+from binlogtool.export.append_new_records import ContentHashes, hash_and_verify_prefix
 from binlogtool.export.atomic_output import hold_lock_file, stage_log_set
 from binlogtool.export.envelopes import debezium, maxwell
 from binlogtool.export.incremental_positions import CommittedInput
@@ -57,9 +57,9 @@ from binlogtool.export.spool_to_table_files import FinishedFile, FinishTask, Tab
 from binlogtool.export.sql_script_output import SidecarFolder
 from binlogtool.export.table_files import AvroTableFile, TableFileSink
 from binlogtool.export.table_spool import SpooledTable
-from binlogtool.export.typed_columns import PartialImages, widen_type
+from binlogtool.export.typed_columns import PartialImages, find_common_wider_type
 from binlogtool.export.write_json_sql_raw import StreamJob
-from binlogtool.export.write_record_tables import EventRanges, OutputCounts, RecordRows
+from binlogtool.export.write_record_tables import EventContiguityCheck, ReadBackCounts, RecordRows
 from binlogtool.export.write_typed_tables import SpoolTask, TaskReader
 from binlogtool.findings import Severity, make_finding
 from tests.cli.samples import damaged_log
@@ -85,7 +85,7 @@ def test_looking_at_lock_files_leaves_none_open(tmp_path: Path, host: str) -> No
         content = json.loads(lock.read_bytes())
     lock.write_text(json.dumps(content if host == "here" else content | {"host": "elsewhere"}))
     before = len(os.listdir("/proc/self/fd"))
-    assert [atomic_output._is_unlocked(stage) for _ in range(3)] == [host == "here"] * 3
+    assert [atomic_output._is_own_lock_file_free(stage) for _ in range(3)] == [host == "here"] * 3
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -154,7 +154,7 @@ def test_transactions_before_the_first_selected_one_are_the_state_of_the_new_log
 def test_findings_of_the_new_log_are_counted_by_severity_and_repeated_unless_they_are_notes(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    verify = copy_to_mariadb_binlog.BinlogJob._verify_log
+    verify = copy_to_mariadb_binlog.BinlogCopyJob._iter_verify_findings
 
     def verify_and_add(self: Any, paths: Any, options: Any) -> Any:
         yield from verify(self, paths, options)
@@ -163,7 +163,7 @@ def test_findings_of_the_new_log_are_counted_by_severity_and_repeated_unless_the
                 finding = make_finding("torn-tail", 7, 1, "text", severity=severity)
                 yield "/x/binlog.000001", finding
 
-    monkeypatch.setattr(copy_to_mariadb_binlog.BinlogJob, "_verify_log", verify_and_add)
+    monkeypatch.setattr(copy_to_mariadb_binlog.BinlogCopyJob, "_iter_verify_findings", verify_and_add)
     done = copy_log(log, tmp_path / "new")
     assert {check.name: check.detail for check in done.checks}["verified"] == "errors 0, warnings 2, notes 1"
     assert done.finding_counts["torn-tail"] == 2
@@ -174,17 +174,17 @@ def test_a_new_log_that_reads_back_with_fewer_transactions_is_refused(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Forgetful(copy_to_mariadb_binlog.TransactionDigest):
-        def add(self, group: Any) -> None:
+        def add_transaction(self, group: Any) -> None:
             pass
 
-    made = copy_to_mariadb_binlog.BinlogJob._read_back
+    made = copy_to_mariadb_binlog.BinlogCopyJob._compare_read_back_transactions
 
     def read_back(self: Any, writer: Any) -> Any:
         with monkeypatch.context() as patched:
             patched.setattr(copy_to_mariadb_binlog, "TransactionDigest", Forgetful)
             yield from made(self, writer)
 
-    monkeypatch.setattr(copy_to_mariadb_binlog.BinlogJob, "_read_back", read_back)
+    monkeypatch.setattr(copy_to_mariadb_binlog.BinlogCopyJob, "_compare_read_back_transactions", read_back)
     with pytest.raises(InputOutputError, match="0 groups of 0 events were read back, but 3 of 9 were read"):
         copy_log(log, tmp_path / "new")
     assert sorted(os.listdir(tmp_path)) == ["log"]
@@ -286,10 +286,14 @@ def test_only_what_was_read_is_hashed_of_a_file_that_grew(tmp_path: Path) -> Non
     expected = ContentHashes(
         all=hashlib.sha256(data[:70]).hexdigest(), steady=hashlib.sha256(data[:4] + data[8:70]).hexdigest()
     )
-    assert hash_prefix(str(path), 70, rewritten, None) == hash_prefix(str(path), 70, rewritten, previous) == expected
+    assert (
+        hash_and_verify_prefix(str(path), 70, rewritten, None)
+        == hash_and_verify_prefix(str(path), 70, rewritten, previous)
+        == expected
+    )
     path.write_bytes(b"other" + data[5:])
     with pytest.raises(RefusedError, match="its first 40 bytes differ from those that were read before"):
-        hash_prefix(str(path), 70, rewritten, previous)
+        hash_and_verify_prefix(str(path), 70, rewritten, previous)
 
 
 @pytest.mark.parametrize(
@@ -316,7 +320,7 @@ def test_the_last_file_that_was_written_to_is_found_from_the_end() -> None:
             return name == written
 
         calls.clear()
-        return incremental_positions.IncrementalInput._find_last_written(
+        return incremental_positions.IncrementalInput._find_last_written_index(
             SimpleNamespace(_is_written=is_written), log, positions
         )  # type: ignore[arg-type]
 
@@ -376,7 +380,7 @@ def test_a_group_of_rows_is_small_enough_to_be_written(
 ) -> None:
     """ORC needs 16 times the memory of the rows: all rows of a log of 50 MB were refused as too large at once."""
     max_memory, needed = 1 << 20, list[int]()
-    monkeypatch.setattr(table_files.limits, "require_bytes", needed.append)
+    monkeypatch.setattr(table_files.limits, "require_free_memory", needed.append)
     schema = pa.schema([("text", pa.string())])
     sink = TableFileSink(tmp_path, TableFileOptions(to), schema, max_memory)
     for _ in range(256):
@@ -436,8 +440,8 @@ def test_tasks_that_depend_on_earlier_ones_are_joined_and_run_again(monkeypatch:
 
     known: dict[int, Before] = {}
     monkeypatch.setattr(write_typed_tables, "join_tasks", lambda tasks: Task("".join(task.text for task in tasks)))
-    monkeypatch.setattr(write_typed_tables, "merge_tables", lambda results, kind: ({}, known))
-    kind = SimpleNamespace(is_cut=lambda earlier, later: later[0].isupper())
+    monkeypatch.setattr(write_typed_tables, "merge_tables_and_find_repeats", lambda results, kind: ({}, known))
+    kind = SimpleNamespace(is_transaction_split_between=lambda earlier, later: later[0].isupper())
     job = SimpleNamespace(kind=kind)
     spooler = SimpleNamespace(execute=lambda task: SimpleNamespace(outcome=task.text + task.table))
 
@@ -445,7 +449,10 @@ def test_tasks_that_depend_on_earlier_ones_are_joined_and_run_again(monkeypatch:
         runs.clear()
         tasks = [Task(text) for text in texts]
         runner = SimpleNamespace(run_tasks=run_tasks)
-        return [one.outcome for one in write_typed_tables.RowTableJob._spool(job, runner, spooler, tasks)]  # type: ignore[arg-type]
+        return [
+            one.outcome
+            for one in write_typed_tables.RowTableJob._run_spool_tasks_until_consistent(job, runner, spooler, tasks)
+        ]  # type: ignore[arg-type]
 
     assert (spool("abc"), runs) == (["a", "b", "c"], [["a", "b", "c"]])
     assert (spool("aBcdEF"), runs) == (["aB", "c", "dEF"], [["a", "B", "c", "d", "E", "F"], ["aB", "dEF"]])
@@ -461,11 +468,11 @@ def test_values_that_an_update_does_not_contain_come_from_its_before_image() -> 
     update = pa.array([True, True, True, False])
     images = PartialImages(absent, update)
     old, new = pa.array([1, 2, 3, 4]), pa.array([None, 20, 30, None], pa.int64())
-    assert images.fill_column("x", old, new).to_pylist() == [1, 20, 30, None]
-    assert images.fill_column("y", old, new).to_pylist() == [None, 20, 30, None]
+    assert images.fill_absent_after_values("x", old, new).to_pylist() == [1, 20, 30, None]
+    assert images.fill_absent_after_values("y", old, new).to_pylist() == [None, 20, 30, None]
     differs = pa.array([True, False, False, True])
-    assert images.find_changed("x", differs).to_pylist() == [False, False, True, True]
-    assert images.find_changed("y", differs).to_pylist() == [True, False, False, True]
+    assert images.mask_updates_setting_column("x", differs).to_pylist() == [False, False, True, True]
+    assert images.mask_updates_setting_column("y", differs).to_pylist() == [True, False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -479,7 +486,7 @@ def test_values_that_an_update_does_not_contain_come_from_its_before_image() -> 
     ],
 )
 def test_a_column_gets_the_type_that_holds_the_values_of_both(first: str, second: str, wider: str) -> None:
-    assert widen_type(first, second) == wider
+    assert find_common_wider_type(first, second) == wider
 
 
 def test_a_number_beyond_64_bits_is_null_with_a_finding() -> None:
@@ -502,14 +509,14 @@ def test_a_number_beyond_64_bits_is_null_with_a_finding() -> None:
 def test_events_of_a_group_follow_each_other_from_its_first_byte_on() -> None:
     names = ("file", "record", *write_record_tables._EVENT_RANGE_COLUMNS)
 
-    def add(ranges: EventRanges, *rows: tuple[Any, ...]) -> None:
-        ranges.add_rows(pa.table({name: [row[i] for row in rows] for i, name in enumerate(names)}))
+    def add(ranges: EventContiguityCheck, *rows: tuple[Any, ...]) -> None:
+        ranges.check_next_rows(pa.table({name: [row[i] for row in rows] for i, name in enumerate(names)}))
 
-    whole = EventRanges()
+    whole = EventContiguityCheck()
     add(whole, ("a", 1, 0, 10), ("a", 1, 10, 5), ("a", None, None, None), ("a", 2, 0, 7))
     add(whole, ("a", 2, 7, 1), ("b", 3, 0, 2))
     assert (whole.groups, whole.events, whole.broken) == (3, 5, {})
-    gaps = EventRanges()
+    gaps = EventContiguityCheck()
     add(gaps, ("a", 1, 0, 10), ("a", 1, 11, 5), ("a", 2, 3, 1), ("b", 4, 0, 1), ("b", 5, 1, 1))
     assert (gaps.groups, gaps.events, gaps.broken) == (2, 5, {"a": 1, "b": 5})
     whole.merge(gaps)
@@ -517,7 +524,7 @@ def test_events_of_a_group_follow_each_other_from_its_first_byte_on() -> None:
 
 
 def test_counts_of_tasks_are_added_and_the_last_record_of_a_file_is_the_highest() -> None:
-    counts, other = OutputCounts(), OutputCounts()
+    counts, other = ReadBackCounts(), ReadBackCounts()
     counts.last_records.update({"a": 5, "b": 1})
     other.last_records.update({"a": 3, "b": 4, "c": 0})
     counts.records.update({"a": 6})
@@ -556,8 +563,10 @@ def test_messages_of_a_long_transaction_are_written_before_its_end_with_their_nu
 ) -> None:
     """A message has 13 bytes without its number; 30 bytes may wait."""
     monkeypatch.setattr(maxwell, "MAX_HELD_BYTES", 30)
-    monkeypatch.setattr(maxwell, "_message_tail", lambda change, table: {"t": 1})
-    monkeypatch.setattr(maxwell.MaxwellEncoder, "_message_head", lambda self, change, table: {"n": change})
+    monkeypatch.setattr(maxwell, "_build_members_after_commit", lambda change, table: {"t": 1})
+    monkeypatch.setattr(
+        maxwell.MaxwellEncoder, "_build_members_before_commit", lambda self, change, table: {"n": change}
+    )
     encoder = maxwell.MaxwellEncoder(False)
     written = [[line for line, _ in encoder._hold_row_until_commit(n, None)] for n in range(1, 7)]  # type: ignore[arg-type]
 
@@ -565,7 +574,7 @@ def test_messages_of_a_long_transaction_are_written_before_its_end_with_their_nu
         return b'{"n":%d,"xoffset":%d,"t":1}' % (n, n - 1)
 
     assert written == [[], [], [message(1), message(2)], [], [], [message(3), message(4), message(5)]]
-    assert [line for line, _ in encoder.flush()] == [message(6)]
+    assert [line for line, _ in encoder.release_uncommitted_messages()] == [message(6)]
     assert (encoder.held_messages, encoder.held_bytes, encoder.written_rows) == ([], 0, 0)
 
 
@@ -632,7 +641,7 @@ class Pending:
     def __init__(self, filled: object = None) -> None:
         self.filled, self.flushes, self.names = filled, 0, None
 
-    def flush(self) -> None:
+    def build_and_pass_batch(self) -> None:
         self.flushes += 1
 
     def set_names(self, names: object) -> None:
@@ -664,7 +673,7 @@ def test_a_transaction_that_another_one_follows_without_its_end_is_named() -> No
         )
         router = SimpleNamespace(summary=summary, is_full=is_full, _describe_open=lambda: "open")
         columns = SimpleNamespace(
-            find_unfinished=lambda commits, is_open: found, offsets=[100, 2000], groups=[0],
+            find_unfinished_transactions=lambda commits, is_open: found, offsets=[100, 2000], groups=[0],
             find_transaction=lambda event: f"0-1-{event}",
         )  # fmt: skip
         batch = SimpleNamespace(rows=SimpleNamespace(commits=(), open=True), file="log")
@@ -695,7 +704,7 @@ def test_progress_of_messages_counts_the_bytes_of_earlier_files(is_script: bool)
     job._count_records = partial(StreamJob._count_records, job)  # type: ignore[arg-type]
     inputs = [ManifestInput("a", "drizzle", 1000, "", 0), ManifestInput("b", "drizzle", 500, "", 0)]
     parts = [SqlFragment("a", [1, 2], (400,), b""), SqlFragment("b", [1], (30,), b"")]
-    assert list(StreamJob.account_parts(job, parts, inputs)) == parts  # type: ignore[arg-type]
+    assert list(StreamJob.count_parts_and_drop_damage(job, parts, inputs)) == parts  # type: ignore[arg-type]
     assert job.records_by_file == {"a": 2, "b": 1}
     assert steps == ([] if is_script else [(400, 1500, 2), (1030, 1500, 3)])
 
@@ -726,15 +735,15 @@ def test_limits_are_checked_with_the_bytes_up_to_the_last_record_of_each_batch(
 
     batches = {"a": [batch(10, 500, 900), batch()], "b": [batch(100, 350)]}
     monkeypatch.setattr(
-        write_record_tables, "read_member", lambda member, *arguments, **options: iter(batches[member.name])
+        write_record_tables, "read_file_rows", lambda member, *arguments, **options: iter(batches[member.name])
     )
     calls: list[tuple[int, int]] = []
     pieces = (
         TaskPiece(TaskFile("/a", "a", "drizzle", 1000)),
         TaskPiece(TaskFile("/b", "b", "drizzle", 600), FilePart(ResumePoint(100, 2, 0), 600)),
     )
-    limits = SimpleNamespace(check=lambda size, rows: calls.append((size, rows)))
+    limits = SimpleNamespace(check_deadline_and_report=lambda size, rows: calls.append((size, rows)))
     task, options = SpoolTask(number=0, pieces=pieces), TableFileOptions("parquet")
     reader = TaskReader(task, ReadRequest(()), options, Path(), limits)  # type: ignore[arg-type]
-    assert len(list(RecordRows(options)._read_batches(reader, OutputCounts()))) == 3
+    assert len(list(RecordRows(options)._read_batches(reader, ReadBackCounts()))) == 3
     assert calls == [(900, 3), (0, 3), (1250, 5)]

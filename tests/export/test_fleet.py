@@ -20,7 +20,7 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import BinlogtoolError, InputOutputError, UsageError
-from binlogtool.export.manifest import balance_by_size
+from binlogtool.export.manifest import balance_indexes_by_size
 from binlogtool.export.spark_settings import SparkMaster
 from binlogtool.format_api.replay_rules import ADD, DELETE, DROP, PATCH, PUT, REMOVE, StateChange
 from binlogtool.limits import Limits
@@ -236,15 +236,15 @@ def test_entries_that_meet_again_in_any_order_give_the_state_of_one_fold(
     for place, value in pairs:
         grouped.setdefault(place, []).append(value)
     tasks = [dict(list(grouped.items())[i::3]) for i in range(3)]
-    sums = [row for task in tasks for row in verify_and_replay_jobs._fold_keys(task.items())]
+    sums = [row for task in tasks for row in verify_and_replay_jobs._fold_entries_and_sum_rows(task.items())]
     found: dict[str, tuple[int, int]] = {
-        name: (rows.keys, rows.total) for name, (_, rows) in part.get_keyless_states().items()
+        name: (rows.keys, rows.total) for name, (_, rows) in part.get_emptied_or_keyless_objects().items()
     }
     for _, name, epoch, rows in sums:
         keys, total = found.setdefault(name, (0, 0))
-        if epoch == part.get_keyless_states().get(name, (0, None))[0]:
+        if epoch == part.get_emptied_or_keyless_objects().get(name, (0, None))[0]:
             found[name] = (keys + rows.keys, (total + rows.total) % (1 << 256))
-    wanted = {name: (one.keys, one.total) for name, one in whole.sum_objects().items()}
+    wanted = {name: (one.keys, one.total) for name, one in whole.sum_object_states().items()}
     assert found == wanted and sum(keys for keys, _ in found.values()) > 20
     whole.close()
     part.close()
@@ -252,7 +252,7 @@ def test_entries_that_meet_again_in_any_order_give_the_state_of_one_fold(
 
 @pytest.mark.parametrize(("sizes", "groups"), [([5, 1, 1, 1, 1, 1], 2), ([0] * 10, 4), ([7], 8), ([], 3)])
 def test_logs_are_shared_out_by_bytes(sizes: list[int], groups: int) -> None:
-    shares = balance_by_size(sizes, groups)
+    shares = balance_indexes_by_size(sizes, groups)
     assert sorted(i for share in shares for i in share) == list(range(len(sizes)))
     assert len(shares) == min(groups, len(sizes)) and all(shares)
     assert all(a < b for share in shares for a, b in pairwise(share))
@@ -300,9 +300,9 @@ def test_a_master_that_does_not_answer_is_reported_at_once(samples: Path) -> Non
 
 
 def test_errors_cross_to_the_driver() -> None:
-    error = verify_and_replay_jobs.to_portable_error(InputOutputError("x"))
+    error = verify_and_replay_jobs.make_picklable_error(InputOutputError("x"))
     assert isinstance(error, InputOutputError)
-    bug = verify_and_replay_jobs.to_portable_error(KeyError("seven"))
+    bug = verify_and_replay_jobs.make_picklable_error(KeyError("seven"))
     assert isinstance(bug, RuntimeError) and "KeyError: 'seven'" in str(bug)
     with pytest.raises(UsageError, match="y"):
         verify_and_replay_jobs.result_or_raise(UsageError("y"))

@@ -13,7 +13,7 @@ from binlogtool.errors import InputOutputError
 from binlogtool.export import task_planning
 from binlogtool.export.manifest import ReadRequest, TaskFile, find_parts
 from binlogtool.export.run_tasks import LocalRunner
-from binlogtool.export.task_planning import FileHash, scan_inputs
+from binlogtool.export.task_planning import FileHash, hash_and_split_inputs
 from binlogtool.spark.session import SparkJobSession
 from binlogtool.spark.verify_and_replay_jobs import SparkJobRunner
 
@@ -50,14 +50,14 @@ def test_only_files_above_the_size_are_cut(samples: Path, spark_session: SparkJo
     size = big.stat().st_size - 1
     request = ReadRequest((member(small), member(big)))
     for runner in (SparkJobRunner(session=spark_session), LocalRunner(1)):
-        known = scan_inputs(runner, request, size)
+        known = hash_and_split_inputs(runner, request, size)
         assert known.hashes == tuple(FileHash(hashlib.sha256(path.read_bytes()).hexdigest()) for path in (small, big))
         assert known.cuts == (None, find_parts(member(big), size, ReadRequest(())))
-    assert scan_inputs(LocalRunner(1), request, None).cuts == (None, None)
+    assert hash_and_split_inputs(LocalRunner(1), request, None).cuts == (None, None)
 
 
 def test_an_input_that_cannot_be_hashed_is_one_line(tmp_path: Path, spark_session: SparkJobSession) -> None:
     gone = TaskFile(str(tmp_path / "gone.log"), "gone.log", "drizzle", 10)
     for runner in (SparkJobRunner(session=spark_session), LocalRunner(1)):
         with pytest.raises(InputOutputError, match=r"gone\.log: cannot be read"):
-            scan_inputs(runner, ReadRequest((gone,)), None)
+            hash_and_split_inputs(runner, ReadRequest((gone,)), None)

@@ -16,7 +16,7 @@ import binlogtool
 from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import UsageError
 from binlogtool.export.typed_columns import make_cell_converter, to_arrow_type
-from binlogtool.formats.binlog_events.changes.row_event_tables import column_type_name
+from binlogtool.formats.binlog_events.changes.row_event_table_reader import exported_type_name
 from binlogtool.formats.binlog_events.values.column_types import ColumnType, TableMapColumn
 from binlogtool.spark.data_source import BinlogSource
 from binlogtool.spark.session import SparkJobSession
@@ -215,7 +215,7 @@ def test_a_value_is_exact_or_none_at_all(kind: str, value: Any) -> None:
 )
 def test_columns_of_mysql_have_the_types_of_their_values(column: dict[str, Any], kind: str) -> None:
     given = {**column, "type": ColumnType[column["type"]], "values": tuple(column.get("values", ())) or None}
-    assert column_type_name(TableMapColumn(**given)) == kind
+    assert exported_type_name(TableMapColumn(**given)) == kind
     to_arrow_type(kind)
 
 
@@ -234,7 +234,7 @@ def test_spark_queries_an_object_by_its_columns(spark_session: SparkJobSession, 
             frame.where("op = 'INSERT' and after.id = 3").select("after.c_bu", "after.c_date", "after.c_dt6").collect()
         )
 
-    ((number, day, time),) = spark_session.run(read)
+    ((number, day, time),) = spark_session.run_spark_action(read)
     assert (number, day, time) == (Decimal(2**64 - 1), date(9999, 12, 31), datetime(9999, 12, 31, 23, 59, 59))
 
 
@@ -249,4 +249,4 @@ def test_spark_tells_a_null_of_json_from_null(spark_session: SparkJobSession, sa
         frame = spark_session.spark.read.format("binlogtool").option("object", "w.documents").load(str(log))
         return frame.where("op = 'INSERT' and after.id between 2 and 6").orderBy("after.id").select("after.j").collect()
 
-    assert [text for (text,) in spark_session.run(read)] == ["null", None, "[]", "{}", '"text"']
+    assert [text for (text,) in spark_session.run_spark_action(read)] == ["null", None, "[]", "{}", '"text"']

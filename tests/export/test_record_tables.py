@@ -16,7 +16,7 @@ import binlogtool
 from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import LimitError
 from binlogtool.export import records_to_arrow, task_planning
-from binlogtool.export.write_record_tables import RowTotals, total_rows
+from binlogtool.export.write_record_tables import RowTotals, sum_row_totals
 from binlogtool.limits import Limits
 from binlogtool.spark.session import SparkJobSession
 from tests.cli.invoke import ROOT, invoke
@@ -85,7 +85,7 @@ def test_rows_records_and_bytes_are_counted() -> None:
     columns: dict[str, Any] = {name: [None] * 3 for name in records_to_arrow.SCHEMA.names}
     columns |= {"record": [0, 1, None], "size": [10, 20, 5], "type": ["A", "B", "DAMAGE"]}
     rows = pa.RecordBatch.from_pydict(columns, schema=records_to_arrow.SCHEMA)
-    assert total_rows(rows) == RowTotals(3, 0, 2, 35, 1)
+    assert sum_row_totals(rows) == RowTotals(3, 0, 2, 35, 1)
 
 
 def test_a_conversion_ends_when_its_time_is_over(samples: Path, tmp_path: Path) -> None:

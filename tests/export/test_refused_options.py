@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool.errors import InputOutputError, UsageError
-from binlogtool.export.manifest import parse_options
+from binlogtool.export.manifest import parse_data_source_options
 from tests.cli.invoke import invoke
 from tests.cli.samples import plain_log
 
@@ -51,20 +51,20 @@ def test_jobs_of_a_configuration_are_meant_for_other_commands(log: Path, tmp_pat
 )
 def test_an_option_of_the_data_source_that_does_not_exist_is_refused(log: Path, name: str, near: str) -> None:
     with pytest.raises(UsageError, match=f"there is no option '{name}'.*{near}"):
-        parse_options({"path": str(log), name: "x"})
+        parse_data_source_options({"path": str(log), name: "x"})
 
 
 def test_options_in_small_letters_are_known(log: Path) -> None:
-    assert len(parse_options({"path": str(log), "startTime": "1", "SPLITSIZE": "1MiB"}).members) == 1
+    assert len(parse_data_source_options({"path": str(log), "startTime": "1", "SPLITSIZE": "1MiB"}).members) == 1
 
 
 def test_a_path_that_is_not_there_is_an_error_and_a_pattern_means_the_files(log: Path, tmp_path: Path) -> None:
     (tmp_path / "transaction.log.2").write_bytes(plain_log())
     for path in (tmp_path / "none", tmp_path / "none*", tmp_path / "trans[x]*"):
         with pytest.raises(InputOutputError, match=r"no such file or directory|no file matches this pattern"):
-            parse_options({"path": str(path)})
-    found = parse_options({"path": str(tmp_path / "transaction*")})
+            parse_data_source_options({"path": str(path)})
+    found = parse_data_source_options({"path": str(tmp_path / "transaction*")})
     assert [Path(one.path).name for one in found.members] == ["transaction.log", "transaction.log.2"]
     odd = tmp_path / "transaction.log.[1]"
     odd.write_bytes(plain_log())
-    assert [one.path for one in parse_options({"path": str(odd)}).members] == [str(odd)]
+    assert [one.path for one in parse_data_source_options({"path": str(odd)}).members] == [str(odd)]

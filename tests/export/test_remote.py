@@ -35,7 +35,7 @@ def test_ranges_of_a_remote_file_are_its_bytes(store: Any) -> None:
     ):
         assert read_range(source, offset, size) == data[offset : offset + size]
     assert read_range(source, len(data), 5) == read_range(source, len(data) + 99, 5) == b""
-    assert (source.size, source.find_change()) == (len(data), None)
+    assert (source.size, source.find_change_or_cut()) == (len(data), None)
     source.close()
 
 
@@ -51,10 +51,10 @@ def test_a_file_that_is_replaced_or_removed_is_noticed(store: Any) -> None:
     url = put(store, "changing", b"x" * 100)
     source = RemoteSource(url)
     put(store, "changing", b"x" * 101)
-    found = source.find_change()
+    found = source.find_change_or_cut()
     assert found is not None and found.facts["size_after"] == 101
     store.delete_file("logs/changing")
-    gone = source.find_change()
+    gone = source.find_change_or_cut()
     assert gone is not None and "removed" in gone.message
     source.close()
 
@@ -144,7 +144,7 @@ def test_executors_read_the_store_themselves(store: Any, spark_session: SparkJob
         reader = spark_session.spark.read.format("binlogtool").option("splitSize", "64KiB")
         return int(reader.option("columns", "record").load(place).count())
 
-    assert spark_session.run(read) == 201
+    assert spark_session.run_spark_action(read) == 201
 
 
 @pytest.mark.full

@@ -99,7 +99,7 @@ def test_a_table_of_a_remote_log_is_that_of_the_local_one(
     for path, out in ((url, tmp_path / "there"), (str(tmp_path / "transaction.log"), tmp_path / "here")):
         done = binlogtool.convert([path], to, out, session=spark_session)
         assert done.complete and (done.rows, done.inputs[0].records) == (201, 201)
-        rows = spark_session.run(lambda o=out: spark_session.spark.read.format(to).load(str(o)).collect())  # type: ignore[misc]
+        rows = spark_session.run_spark_action(lambda o=out: spark_session.spark.read.format(to).load(str(o)).collect())  # type: ignore[misc]
         found.append(sorted((row["record"], str(row.asDict() | {"file": ""})) for row in rows))
     assert found[0] == found[1]
 

@@ -16,8 +16,8 @@ from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import UsageError
 from binlogtool.export import convert_logs as convert_module
 from binlogtool.export import read_one_table_as_arrow, task_planning
-from binlogtool.export.manifest import parse_options
-from binlogtool.export.read_rows_of_one_file import add_histories
+from binlogtool.export.manifest import parse_data_source_options
+from binlogtool.export.read_rows_of_one_file import add_carried_states
 from binlogtool.export.run_tasks import JobOptions, LocalRunner
 from binlogtool.spark.data_source import BinlogReader
 from binlogtool.spark.session import SparkJobSession
@@ -266,7 +266,7 @@ def test_the_data_source_splits_innodb_binlogs_into_the_rows_of_this_process(
     """Also the column `commit`: groups whose out-of-band data is in another file are whole."""
     folder = corpus / "mariadb-innodb-binlog" / "generated" / name
     options = {"path": str(folder), "object": "app1.t1", "splitSize": "16384"}
-    request = add_histories(parse_options(options))
+    request = add_carried_states(parse_data_source_options(options))
     layout = read_one_table_as_arrow.search_table(request).make_layout()
     kind = read_one_table_as_arrow.build_single_table_options("app1.t1", request.selection, "both")
     reader = BinlogReader(request, read_one_table_as_arrow.TableRowReader(kind, layout, request.limits))

@@ -130,7 +130,7 @@ def test_spark_reads_the_big_files_in_parts(corpus: Path, spark_session: SparkJo
         )
         return made
 
-    found = spark_session.run(rows)
+    found = spark_session.run_spark_action(rows)
     tasks = {row.pop("task") for row in found}
     assert len(tasks) > len(files)
     whole = [row for path in files for row in load(path)]

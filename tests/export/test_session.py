@@ -116,14 +116,14 @@ def test_a_session_gives_results_errors_and_progress(spark_session: SparkJobSess
     def job() -> list[int]:
         return context.parallelize(range(8), 8).map(lambda n: (time.sleep(0.5), n)[1]).collect()  # type: ignore[no-any-return]
 
-    assert spark_session.run(job, seen.append) == list(range(8))
+    assert spark_session.run_spark_action(job, seen.append) == list(range(8))
     assert any(0 < p.done < p.total for p in seen)
 
     def fail() -> None:
         raise ValueError("the job failed")
 
     with pytest.raises(ValueError, match="the job failed"):
-        spark_session.run(fail)
+        spark_session.run_spark_action(fail)
 
 
 @pytest.mark.full
@@ -136,9 +136,9 @@ def test_a_job_that_takes_too_long_is_cancelled(spark_session: SparkJobSession) 
 
     start = time.monotonic()
     with pytest.raises(LimitError, match="time limit"):
-        spark_session.run(job, timeout=1)
+        spark_session.run_spark_action(job, timeout_seconds=1)
     assert time.monotonic() - start < scale_limit(5)
-    assert spark_session.run(lambda: spark_session.spark.range(3).count()) == 3
+    assert spark_session.run_spark_action(lambda: spark_session.spark.range(3).count()) == 3
 
 
 @pytest.mark.spark
@@ -200,9 +200,9 @@ def test_the_last_words_of_a_start_leave_out_where_in_the_code_it_was(tmp_path: 
 
 def test_the_cause_of_an_error_is_the_innermost_without_names_of_classes() -> None:
     text = "Failed\n\tat a.b(C.java:1)\nCaused by: a.b.Outer: first\nCaused by: java.io.IOException: disk: full\n"
-    assert session.root_cause(ValueError(text)) == "disk: full"
-    assert session.root_cause(ValueError("just this\nand that")) == "just this"
-    assert session.root_cause(ValueError()) == "ValueError"
+    assert session.format_java_root_cause(ValueError(text)) == "disk: full"
+    assert session.format_java_root_cause(ValueError("just this\nand that")) == "just this"
+    assert session.format_java_root_cause(ValueError()) == "ValueError"
 
 
 @pytest.mark.parametrize(

@@ -86,9 +86,9 @@ def test_a_cluster_without_executors_is_waited_for_so_long_and_no_longer(monkeyp
     watch = ExecutorWatch(Context(1, 1, 2, 1, 1, 1, 1), 5.0)
     context: Any = watch._context
     context._jsc = context
-    assert [watch.is_waiting() for _ in range(7)] == [False, True, True, False, True, True, True]
+    assert [watch.is_without_executors() for _ in range(7)] == [False, True, True, False, True, True, True]
     with pytest.raises(InputOutputError, match="no executor for 5 seconds"):
-        watch.is_waiting()
+        watch.is_without_executors()
 
 
 @pytest.mark.nightly

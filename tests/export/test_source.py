@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.datasource import Filter, In
 
 from binlogtool.export.manifest import ReadRequest, TaskFile
-from binlogtool.export.read_rows_of_one_file import read_member
+from binlogtool.export.read_rows_of_one_file import read_file_rows
 from binlogtool.spark.data_source import BinlogReader, BinlogSource, PushdownReader
 from binlogtool.spark.session import SparkJobSession
 
@@ -39,7 +39,7 @@ def test_a_thousand_equal_files_are_spread_evenly() -> None:
 
 def test_a_file_that_went_away_is_a_damage_row(tmp_path: Path) -> None:
     gone = TaskFile(str(tmp_path / "gone.log"), "gone.log", "drizzle", 5)
-    (batch,) = read_member(gone, ReadRequest((gone,)))
+    (batch,) = read_file_rows(gone, ReadRequest((gone,)))
     (row,) = batch.to_pylist()
     assert (row["file"], row["type"], row["record"]) == ("gone.log", "DAMAGE", None)
     (found,) = json.loads(row["findings"])
@@ -73,4 +73,4 @@ def test_the_data_source_loads_a_path_by_itself(spark_session: SparkJobSession, 
         assert frame.where("type != 'DAMAGE'").count() == 67
         return list(frame.columns)
 
-    assert spark_session.run(names)[:4] == ["file", "format", "record", "offset"]
+    assert spark_session.run_spark_action(names)[:4] == ["file", "format", "record", "offset"]

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 import binlogtool
 from binlogtool.errors import UsageError
 from binlogtool.export import records_to_arrow
-from binlogtool.export.manifest import parse_options
+from binlogtool.export.manifest import parse_data_source_options
 from binlogtool.spark.data_source import BinlogReader, BinlogSource, narrow_request
 from binlogtool.spark.session import SparkJobSession
 from tests.cli.samples import plain_log
@@ -192,12 +192,12 @@ def test_only_the_files_that_are_asked_for_are_opened(samples: Path, tmp_path: P
     ],
 )
 def test_conditions_that_are_not_understood_narrow_nothing(condition: Filter) -> None:
-    request = parse_options({"path": "/x"}, files=False)
+    request = parse_data_source_options({"path": "/x"}, finds_files=False)
     assert narrow_request(request, [condition]) == request
 
 
 def test_two_ranges_of_time_are_their_common_part() -> None:
-    request = parse_options({"path": "/x", "startTime": "5000000"}, files=False)
+    request = parse_data_source_options({"path": "/x", "startTime": "5000000"}, finds_files=False)
     early, late = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), datetime(1970, 1, 1, 0, 0, 9, tzinfo=UTC)
     assert narrow_request(request, [GreaterThan(("time",), early)]).selection.start_time == 5_000_000
     assert narrow_request(request, [GreaterThan(("time",), late)]).selection.start_time == 9_000_000
@@ -223,7 +223,7 @@ def test_spark_gets_the_same_rows_from_splits_and_with_conditions(
         once = reader.option("pushdown", "true").load(str(path))
         assert once.where("type = 'INSERT' and seq >= 0").count() == inserts
 
-    spark_session.run(read)
+    spark_session.run_spark_action(read)
     assert inserts > 0
 
 
@@ -231,4 +231,4 @@ def test_a_condition_travels_as_text_and_is_compiled_where_records_are_read() ->
     log = Path(__file__).parents[1] / "corpus/guides/mariadb/mariadb-bin.000002"
     assert [row["offset"] for row in load(log, where="object = 'shop.stock' and after.pieces < 10")] == [1611]
     with pytest.raises(UsageError, match=r"--where: column 1: a record has type"):
-        parse_options({"path": str(log), "where": "pieces < 10"})
+        parse_data_source_options({"path": str(log), "where": "pieces < 10"})

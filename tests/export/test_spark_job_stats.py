@@ -19,7 +19,7 @@ import binlogtool
 from bench.mysql_log import synthetic
 from binlogtool.errors import InputOutputError
 from binlogtool.export.manifest import ProgressStep, WeightedProgress, describe_job_stats
-from binlogtool.export.spark_settings import SparkMaster, describe_paths, describe_work
+from binlogtool.export.spark_settings import SparkMaster, format_spark_job_name, summarize_input_paths
 from binlogtool.limits import MIB
 from binlogtool.spark import session
 from binlogtool.spark.session import ExecutorWatch, SparkJobSession, configured_executors, write_package_zip
@@ -113,11 +113,11 @@ def test_a_job_is_shared_out_when_no_more_executors_come(monkeypatch: pytest.Mon
     ],
 )
 def test_the_files_of_a_job_are_called_like_their_folder(paths: list[str], name: str) -> None:
-    assert describe_paths(paths) == name
+    assert summarize_input_paths(paths) == name
 
 
 def test_an_application_is_named_after_its_work() -> None:
-    assert describe_work("verify", ["/a", "/b", "/c"]) == "verify /a and 2 more"
+    assert format_spark_job_name("verify", ["/a", "/b", "/c"]) == "verify /a and 2 more"
     assert SparkMaster("local").named_for("verify /a").name == "binlogtool verify /a"
 
 

@@ -11,10 +11,10 @@ import binlogtool
 from binlogtool.core.open_log import FilePart, LogReader, ResumePointFinder, divide_file
 from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import BinlogtoolError
-from binlogtool.export.manifest import ReadRequest, TaskFile, can_split, find_parts, pack_tasks
+from binlogtool.export.manifest import ReadRequest, TaskFile, can_select_records_independently, find_parts, pack_tasks
 from binlogtool.format_api.format import Hints
 from binlogtool.format_api.layout import Batch, to_int_list
-from binlogtool.formats.binlog_events.transactions.boundaries import TransactionGroups
+from binlogtool.formats.binlog_events.transactions.boundaries import TransactionGroupState
 from tests.export.parts import chained, every_border_holds, one_by_one
 from tests.export.reading import Row, borders, facts, hints_for, load
 from tests.sampling import EXHAUSTIVE, take_sample
@@ -101,12 +101,12 @@ NAMES = ("type_code", "body_start", "body_end", "end")
 
 def ungrouped(log: LogReader) -> list[int]:
     """Offsets behind the events where no group is open, by the rules that all other code follows events with."""
-    groups, found = TransactionGroups(), list[int]()
+    groups, found = TransactionGroupState(), list[int]()
     for batch in log.make_scan(log.files[0]).segments():
         assert isinstance(batch, Batch)
         columns = [to_int_list(batch.frames[name], 0, batch.frames.count) for name in NAMES]
         for code, start, stop, end in zip(*columns, strict=True):
-            groups.add_event(code, batch.window[start:stop])
+            groups.advance_to_event(code, batch.window[start:stop])
             if not groups.is_open:
                 found.append(batch.base + end)
     return found
@@ -128,7 +128,7 @@ def test_batches_of_any_size_find_the_borders_that_single_events_do(corpus: Path
             with binlogtool.open(path, backend=backend) as log:
                 places = [
                     one
-                    for one in ResumePointFinder(log.make_scan(log.files[0]), piece).find_all()
+                    for one in ResumePointFinder(log.make_scan(log.files[0]), piece).iter_resume_points()
                     if one.offset in single
                 ]
             assert places == [single[place.offset] for place in places]
@@ -276,5 +276,5 @@ def test_a_file_that_cannot_be_opened_is_one_task(tmp_path: Path) -> None:
     ],
 )
 def test_what_depends_on_the_records_before_is_not_split(selection: Selection) -> None:
-    assert not can_split(selection)
-    assert can_split(Selection(types=("INSERT",), start="record:5"))
+    assert not can_select_records_independently(selection)
+    assert can_select_records_independently(Selection(types=("INSERT",), start="record:5"))

@@ -470,7 +470,7 @@ def test_spark_reads_a_backlog_in_batches_of_the_limit(
         rows = spark_session.spark.read.parquet(str(tmp_path / "out")).collect()
         return counts, sorted(row.record for row in rows)
 
-    counts, records = spark_session.run(run)
+    counts, records = spark_session.run_spark_action(run)
     assert records == list(range(67 * 40))
     assert len(counts) == 3 and max(counts) <= 67 * 40 * 2 // 5 + 67
 
@@ -500,5 +500,5 @@ def test_spark_streams_a_growing_file_and_goes_on_from_its_checkpoint(
     counts = []
     for size in (ends[29] + 5, len(data)):
         (tmp_path / "in" / "transaction.log").write_bytes(data[:size])
-        counts.append(spark_session.run(run))
+        counts.append(spark_session.run_spark_action(run))
     assert counts == [30, 67]

@@ -13,7 +13,7 @@ from binlogtool import convert
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.export import records_to_arrow, table_files
 from binlogtool.export.convert_logs import TABLE_TARGETS
-from binlogtool.export.write_record_tables import EventRanges
+from binlogtool.export.write_record_tables import EventContiguityCheck
 from binlogtool.format_api.format import Hints
 from tests.cli.invoke import invoke
 
@@ -93,10 +93,10 @@ def batch(*events: tuple[str, int | None, int | None, int | None]) -> Any:
     ],
 )
 def test_an_event_that_is_missing_or_there_twice_is_found(events: list[Any], broken: str | None) -> None:
-    whole, pieces = EventRanges(), EventRanges()
-    whole.add_rows(batch(*events))
+    whole, pieces = EventContiguityCheck(), EventContiguityCheck()
+    whole.check_next_rows(batch(*events))
     for event in events:
-        pieces.add_rows(batch(event))
+        pieces.check_next_rows(batch(event))
     for tiles in (whole, pieces):
         if broken is None:
             assert tiles.to_check().detail.startswith("3 events of 2 groups")

@@ -205,7 +205,7 @@ def test_pieces_come_back_in_the_opposite_order_whatever_fits_into_memory(tmp_pa
         with ReverseSpool(tmp_path, held) as backwards:
             backwards.add(pieces[:150])
             backwards.add(pieces[150:])
-            assert b"".join(backwards.read()) == b"".join(reversed(pieces))
+            assert b"".join(backwards.read_in_reverse_order()) == b"".join(reversed(pieces))
             assert os.listdir(tmp_path) == []
 
 

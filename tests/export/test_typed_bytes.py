@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.formats.binlog_events.changes.row_event_tables import column_type_name
+from binlogtool.formats.binlog_events.changes.row_event_table_reader import exported_type_name
 from binlogtool.formats.binlog_events.values.column_types import ColumnType, LogicalType, TableMapColumn
 from tests.cli.invoke import invoke
 from tests.export.typed_logs import rows, tables
@@ -72,7 +72,7 @@ def test_messages_as_tables_have_them_too(tmp_path: Path, envelope: str, image: 
     ],
 )
 def test_what_mariadb_stores_as_something_else_has_the_type_of_what_it_is(column: TableMapColumn, kind: str) -> None:
-    assert column_type_name(column) == kind
+    assert exported_type_name(column) == kind
 
 
 def is_as_selected(programs: Programs | None, definition: str, rows: str, columns: tuple[str, ...]) -> None:

@@ -385,7 +385,7 @@ def row_events_of_compiled_code(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     from binlogtool.export.table_router import TableRouter
     from binlogtool.formats.binlog_events.changes.typed_column_kernels import RowCellFillers
 
-    made, cells, crowd = list[bool](), RowCellFillers.store_event, TableRouter._add_row_batch
+    made, cells, crowd = list[bool](), RowCellFillers.try_store_row_event, TableRouter._add_row_batch
 
     def counted(*arguments: Any) -> Any:
         made.append((found := cells(*arguments)) is not None)
@@ -395,7 +395,7 @@ def row_events_of_compiled_code(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         made.extend([True] * len(one.rows.record_indexes))
         crowd(self, one)
 
-    monkeypatch.setattr(RowCellFillers, "store_event", counted)
+    monkeypatch.setattr(RowCellFillers, "try_store_row_event", counted)
     monkeypatch.setattr(TableRouter, "_add_row_batch", counted_at_once)
     return made
 

@@ -28,9 +28,11 @@ def make(stage: Path) -> None:
 
 def test_a_finished_directory_appears_with_its_mark_last(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[str] = []
-    copied = atomic_output._copy_file
+    copied = atomic_output._upload_and_yield_chunk_sizes
     monkeypatch.setattr(
-        atomic_output, "_copy_file", lambda path, fs, to: sent.append(path.name) or copied(path, fs, to)
+        atomic_output,
+        "_upload_and_yield_chunk_sizes",
+        lambda path, fs, to: sent.append(path.name) or copied(path, fs, to),
     )
     steps: list[ProgressStep] = []
     with stage_upload("s3://logs/lake/rows", overwrite=False, on_step=steps.append) as stage:
@@ -56,14 +58,14 @@ def test_what_exists_is_refused_and_stays(store: Any) -> None:
 
 @pytest.mark.parametrize("error", [OSError("the line is dead"), KeyboardInterrupt()])
 def test_an_upload_that_fails_leaves_nothing(error: BaseException, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    copied = atomic_output._copy_file
+    copied = atomic_output._upload_and_yield_chunk_sizes
 
     def failing(path: Path, fs: Any, target: str) -> Iterator[int]:
         if path.name == "part-1":
             raise error
         return copied(path, fs, target)
 
-    monkeypatch.setattr(atomic_output, "_copy_file", failing)
+    monkeypatch.setattr(atomic_output, "_upload_and_yield_chunk_sizes", failing)
     put(store, "failed/other", b"stays")
     expected = InputOutputError if isinstance(error, OSError) else KeyboardInterrupt
     with pytest.raises(expected), stage_upload("s3://logs/failed/rows", overwrite=False) as stage:

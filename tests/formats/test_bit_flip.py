@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.format_api.layout import CRC32, CRC32C, CRC32C_RAW, MAX_LENGTH, BitFlip, Checksum, locate_flip
+from binlogtool.format_api.layout import CRC32, CRC32C, CRC32C_RAW, MAX_LENGTH, BitFlip, Checksum, locate_bit_flip
 from tests.harness.slowness import slowness
 
 ALL = [CRC32, CRC32C, CRC32C_RAW, Checksum("odd", 0x104C11DB7, 0x12345678, 0x0F0F0F0F, 0xE8F29BDA)]
@@ -30,14 +30,16 @@ def test_every_single_bit_of_the_data_is_named(checksum: Checksum, length: int) 
     stored = checksum.reference(data)
     for bit in range(8 * length):
         computed = checksum.reference(flipped(data, bit))
-        assert locate_flip(checksum, stored, computed, length) == BitFlip("data", bit // 8, bit % 8)
+        assert locate_bit_flip(checksum, stored, computed, length) == BitFlip("data", bit // 8, bit % 8)
 
 
 @each
 @pytest.mark.parametrize("length", [0, 1, 100, MAX_LENGTH])
 def test_every_single_bit_of_the_stored_value_is_named(checksum: Checksum, length: int) -> None:
     for bit in range(32):
-        assert locate_flip(checksum, 0xCAFEBABE ^ 1 << bit, 0xCAFEBABE, length) == BitFlip("stored", bit // 8, bit % 8)
+        assert locate_bit_flip(checksum, 0xCAFEBABE ^ 1 << bit, 0xCAFEBABE, length) == BitFlip(
+            "stored", bit // 8, bit % 8
+        )
 
 
 @each
@@ -47,27 +49,29 @@ def test_bits_all_over_a_long_record_are_named(checksum: Checksum) -> None:
     data = rng.randbytes(length)
     stored = checksum(data)
     for bit in (0, 1, 7, 8 * length - 1, *(rng.randrange(8 * length) for _ in range(20))):
-        assert locate_flip(checksum, stored, checksum(flipped(data, bit)), length) == BitFlip("data", bit // 8, bit % 8)
+        assert locate_bit_flip(checksum, stored, checksum(flipped(data, bit)), length) == BitFlip(
+            "data", bit // 8, bit % 8
+        )
 
 
 def test_equal_values_are_no_flip() -> None:
-    assert locate_flip(CRC32, 7, 7, 1000) is None
+    assert locate_bit_flip(CRC32, 7, 7, 1000) is None
 
 
 def test_a_flip_outside_the_covered_length_is_not_claimed() -> None:
     """The syndrome of a bit 100 bytes from the end fits a range of 101 bytes and none shorter."""
     data = random.Random(6).randbytes(101)
     stored, computed = CRC32.reference(data), CRC32.reference(flipped(data, 3))
-    assert locate_flip(CRC32, stored, computed, 101) == BitFlip("data", 0, 3)
+    assert locate_bit_flip(CRC32, stored, computed, 101) == BitFlip("data", 0, 3)
     for length in range(101):
-        assert locate_flip(CRC32, stored, computed, length) is None
+        assert locate_bit_flip(CRC32, stored, computed, length) is None
 
 
 def test_a_range_where_the_answer_is_ambiguous_gives_none() -> None:
     data = bytes(40)
     stored, computed = CRC32C.reference(data), CRC32C.reference(flipped(data, 0))
-    assert locate_flip(CRC32C, stored, computed, MAX_LENGTH) is not None
-    assert locate_flip(CRC32C, stored, computed, MAX_LENGTH + 1) is None
+    assert locate_bit_flip(CRC32C, stored, computed, MAX_LENGTH) is not None
+    assert locate_bit_flip(CRC32C, stored, computed, MAX_LENGTH + 1) is None
 
 
 @pytest.mark.parametrize("length", [16 << 20, MAX_LENGTH])
@@ -76,7 +80,7 @@ def test_long_records_are_answered_in_half_a_second(length: int) -> None:
     took = []
     for _ in range(3):  # what else the machine does counts in the longer ones
         start = time.process_time()
-        assert locate_flip(CRC32C, 0x12345678, 0x9ABCDEF3, length) is None
+        assert locate_bit_flip(CRC32C, 0x12345678, 0x9ABCDEF3, length) is None
         took.append(time.process_time() - start)
     seconds = min(took)
     print(f"\n{length:,} bytes: {seconds:.3f} s CPU")
@@ -142,7 +146,7 @@ def test_random_damage_of_corpus_records_is_not_taken_for_one_bit(
     for _ in range(tries):
         record = rng.choice(records)
         damaged, xored = random_damage(rng, record)
-        flip = locate_flip(checksum, checksum(record) ^ xored, checksum(damaged), len(record))
+        flip = locate_bit_flip(checksum, checksum(record) ^ xored, checksum(damaged), len(record))
         claims += flip is not None
         expected += (8 * len(record) + 32) / 2**32
     print(f"\n{file}: {len(records)} records, {tries:,} random damages, {claims} false claims, {expected:.4f} expected")

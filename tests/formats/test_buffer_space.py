@@ -41,7 +41,7 @@ def test_a_transaction_fits_or_is_refused(room: int) -> None:
 )
 def test_a_variable_needs_at_most_three_bytes_for_each_of_its_event(code: int, body: bytes, text: str) -> None:
     """`write_change_statement` asks for that much, whatever the number of events before the statement."""
-    texts, out = event_statement_kernels.build_texts({}), bytearray(256)
+    texts, out = event_statement_kernels.build_constant_texts({}), bytearray(256)
     body = body if code == 5 else struct.pack("<16s", body)
     memory = ScriptMemory(
         body, texts, out, len(out), b"", array("q", bytes(8 * event_statement_kernels.STATE_SIZE)), b""

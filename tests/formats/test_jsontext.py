@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from binlogtool.format_api import json_text_kernels
-from binlogtool.format_api.encode_json import escape_unsafe
+from binlogtool.format_api.encode_json import escape_invisible_characters
 from binlogtool.format_api.json_text_kernels import NO_SPACE, UNSUPPORTED
 
 ROOM = 4096
@@ -121,7 +121,7 @@ def test_each_character_is_written_as_the_general_writer_does_or_not_at_all() ->
             assert string(chr(code).encode("utf-8", "surrogatepass")) == UNSUPPORTED
             continue
         plain = msgspec.json.encode(chr(code))
-        expected = plain if escape_unsafe(plain) == plain else UNSUPPORTED
+        expected = plain if escape_invisible_characters(plain) == plain else UNSUPPORTED
         assert string(chr(code).encode()) == expected, hex(code)
 
 
@@ -138,7 +138,7 @@ hostile = st.lists(
 def test_bytes_that_are_no_text_are_refused_and_text_is_never_changed(raw: bytes) -> None:
     try:
         expected: bytes | int = msgspec.json.encode(raw.decode())
-        expected = expected if escape_unsafe(expected) == expected else UNSUPPORTED
+        expected = expected if escape_invisible_characters(expected) == expected else UNSUPPORTED
     except UnicodeDecodeError:
         expected = UNSUPPORTED
     assert string(raw) == expected
@@ -172,7 +172,7 @@ names = st.dictionaries(st.integers(-(2**63), 2**63 - 1), st.binary(min_size=1, 
 def test_names_are_found_by_any_number(known: dict[int, bytes], other: int) -> None:
     table = json_text_kernels.build_name_table(known)
     for number in {*known, other, 0, -1}:
-        assert written(json_text_kernels.write_name_of_number, table, number) == known.get(number, UNSUPPORTED)
+        assert written(json_text_kernels.write_text_of_number, table, number) == known.get(number, UNSUPPORTED)
 
 
 @given(st.dictionaries(st.integers(0, 99), st.binary(min_size=1, max_size=9)))

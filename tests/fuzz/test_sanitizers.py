@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool import formats
-from binlogtool.native_build.collect_kernels import add_walk, iter_compiled_layouts, iter_walk_schemas
+from binlogtool.native_build.collect_kernels import add_walk_of_schema, iter_compiled_layouts, iter_walk_schemas
 from binlogtool.schema.c_codegen import CLibrarySource
 from tests.fuzz import sanitizers
 from tests.fuzz.sanitizers import EXIT_STATUS, UnavailableError
@@ -25,7 +25,7 @@ def walks_of(format: str) -> str:
     for layout, owner in iter_compiled_layouts():
         if owner is formats.load_format(format):
             for schema, columns in iter_walk_schemas(layout):
-                add_walk(unit, schema, columns)
+                add_walk_of_schema(unit, schema, columns)
     return unit.write_text()
 
 

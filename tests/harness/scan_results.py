@@ -52,7 +52,7 @@ def judged(path: Path, format: Format, backend: str, hints: Hints = Hints()) -> 
 
         def validate_batch(self, batch: Batch) -> Sequence[Finding]:
             count = batch.records.count
-            seen.records += RecordLocations(batch, self._layout, 0, count).list_offsets() if count else ()
+            seen.records += RecordLocations(batch, self._layout, 0, count).list_file_offsets() if count else ()
             offsets, ends = batch.frames["offset"], batch.frames["end"]
             frames = range(batch.frames.count)
             seen.frames += ((batch.base + int(offsets[i]), batch.base + int(ends[i])) for i in frames)

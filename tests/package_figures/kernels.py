@@ -10,11 +10,12 @@ from tests.package_figures.modules import Code, tree
 
 DECORATORS = {"kernel", "kernel_template"}
 LOADS = {
-    "load_uint32", "load_uint48", "load_int64", "load_little_endian", "load_big_endian", "load16", "load32", "load64",
-    "load_number", "load_integer",
+    "load_uint32", "load_uint48", "load_int64", "load_little_endian", "load_big_endian", "load_big_endian_uint16",
+    "load_big_endian_uint32", "load_big_endian_int64",
+    "load_big_endian_number", "load_mp_integer",
 }  # fmt: skip
 """Kernels that make a number of bytes."""
-OWN_TABLES = {"texts", "rules", "words", "transitions", "moves", "table", "out", "heads"}
+OWN_TABLES = {"texts", "text_table", "catalog_table", "rules", "words", "transitions", "moves", "table", "out", "heads"}
 """Arrays with tables that this program makes itself; all others hold bytes of a log."""
 DERIVED_OFFSETS = ("field_offset(", ".sizeof()")
 """Functions that return an offset of a schema."""

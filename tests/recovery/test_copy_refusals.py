@@ -1,4 +1,4 @@
-"""Test that `write_copy` refuses what it cannot prove, with the reason, and leaves no file."""
+"""Test that `write_result_to_new_file` refuses what it cannot prove, with the reason, and leaves no file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import binlogtool
 from binlogtool.core.record_and_selection_types import ReadOptions
 from binlogtool.errors import InputOutputError, RefusedError
 from binlogtool.format_api.format import ResultPiece
-from binlogtool.repair.apply_plan_or_salvage import write_copy
+from binlogtool.repair.apply_plan_or_salvage import write_result_to_new_file
 from binlogtool.repair.plan_types import RepairPlan
 from binlogtool.repair.system_calls import SystemCalls
 from tests.cli.samples import plain_log
@@ -33,7 +33,7 @@ def plan(tmp_path: Path) -> RepairPlan:
 def copy_error(plan: RepairPlan, copy: Path, system: SystemCalls | None = None) -> str:
     """Return the message of the refusal or error; no file is left beside the log."""
     with pytest.raises((RefusedError, InputOutputError)) as raised:
-        write_copy(plan, copy, ReadOptions("drizzle", backend="python"), system=system or SystemCalls())
+        write_result_to_new_file(plan, copy, ReadOptions("drizzle", backend="python"), system=system or SystemCalls())
     assert os.listdir(copy.parent) == ["torn.log"]
     return f"{type(raised.value).__name__}: {raised.value}"
 
@@ -96,6 +96,6 @@ def test_a_disk_without_room_for_the_copy_is_refused(plan: RepairPlan, tmp_path:
     short.free -= 1
     message = copy_error(plan, tmp_path / "new", short)
     assert message == f"RefusedError: {tmp_path}: 190 bytes are needed, 1,048,765 are free"
-    done = write_copy(plan, tmp_path / "new", ReadOptions("drizzle", backend="python"), system=enough)
+    done = write_result_to_new_file(plan, tmp_path / "new", ReadOptions("drizzle", backend="python"), system=enough)
     assert (tmp_path / "new").read_bytes() == TORN[:190]
     assert (done.files[0].size_before, done.files[0].size_after, done.undo) == (275, 190, None)

@@ -13,7 +13,7 @@ import pytest
 
 import binlogtool
 from binlogtool.core.report_progress import SkippedFile
-from binlogtool.core.resolve_paths import find_logs
+from binlogtool.core.resolve_paths import find_logs_in_directory
 from binlogtool.errors import UnknownFormatError
 from tests.cli.invoke import invoke
 from tests.recovery.copies import hashes
@@ -186,7 +186,7 @@ def test_a_directory_of_text_is_no_log_whatever_format_is_named(tmp_path: Path) 
         assert result.code == 3, result
         assert hashes(tmp_path) == before
     with pytest.raises(UnknownFormatError, match=r"no log files .* named like a log file, but not one: .*server\.log"):
-        find_logs(str(tmp_path), None)
+        find_logs_in_directory(str(tmp_path), None)
 
 
 def test_an_empty_newest_log_takes_part_only_beside_a_proven_one(tmp_path: Path, samples: Path) -> None:
@@ -194,7 +194,7 @@ def test_an_empty_newest_log_takes_part_only_beside_a_proven_one(tmp_path: Path,
     shutil.copyfile(first, tmp_path / first.name)
     (tmp_path / "00000000000000009999.xlog").write_bytes(b"XLO")
     (tmp_path / "empty.xlog").write_bytes(b"")
-    found = find_logs(str(tmp_path), None)
+    found = find_logs_in_directory(str(tmp_path), None)
     assert found.logs[0].names == [first.name, "00000000000000009999.xlog"]
     assert found.skipped == [SkippedFile("empty.xlog", "file")]
 
@@ -218,7 +218,7 @@ def test_a_log_whose_head_is_lost_takes_part_by_the_records_in_it(tmp_path: Path
     tarantool(tmp_path, samples)
     hurt = tmp_path / "00000000000000000227.xlog"
     hurt.write_bytes(bytes(5000) + hurt.read_bytes()[5000:])
-    assert hurt.name in find_logs(str(tmp_path), None).logs[0].names
+    assert hurt.name in find_logs_in_directory(str(tmp_path), None).logs[0].names
 
 
 def test_copies_under_other_names_are_left_out(tmp_path: Path, samples: Path) -> None:
@@ -227,6 +227,6 @@ def test_copies_under_other_names_are_left_out(tmp_path: Path, samples: Path) ->
         shutil.copyfile(tmp_path / "rot-bin.000004", tmp_path / f"rot-bin.000004{suffix}")
     (tmp_path / "lost+found").mkdir()
     shutil.copyfile(tmp_path / "rot-bin.000004", tmp_path / "lost+found" / "#12345")
-    found = find_logs(str(tmp_path), None)
+    found = find_logs_in_directory(str(tmp_path), None)
     assert [set(one.names) for one in found.logs] == [logs]
     assert {"rot-bin.000004.bak", "lost+found/#12345"} <= {one.name for one in found.skipped}

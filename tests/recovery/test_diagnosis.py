@@ -170,11 +170,11 @@ def test_the_server_is_looked_for_again_before_a_problem_is_reported(
     log = tmp_path / intact.name
     log.write_bytes(intact.read_bytes().replace(b"\xd5\xba\x0b\xab", bytes(4), 1))  # the first block has no marker
     looks = iter([None, "tarantool (process 1)"])
-    monkeypatch.setattr(diagnose_startup, "_find_holder", lambda path, format: next(looks))
+    monkeypatch.setattr(diagnose_startup, "_find_process_writing_newest_file", lambda path, format: next(looks))
     monkeypatch.setattr(diagnose_startup, "PASS_INTERVAL", 0)
     (damaged,) = binlogtool.diagnose([log]).logs
     assert (damaged.holder, damaged.live) == ("tarantool (process 1)", True)
-    monkeypatch.setattr(diagnose_startup, "_find_holder", lambda path, format: None)
+    monkeypatch.setattr(diagnose_startup, "_find_process_writing_newest_file", lambda path, format: None)
     (damaged,) = binlogtool.diagnose([log]).logs
     assert (damaged.holder, damaged.live, damaged.is_healthy) == (None, False, False)
 

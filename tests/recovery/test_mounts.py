@@ -7,7 +7,7 @@ import copy
 import pytest
 
 from binlogtool.errors import RefusedError
-from binlogtool.repair.system_calls import find_filesystem_type, is_network
+from binlogtool.repair.system_calls import find_filesystem_type, is_network_filesystem_type
 from binlogtool.repair.undo_repair import apply_undo
 from tests.crash.disk import Disk
 from tests.crash.runs import Case
@@ -46,7 +46,7 @@ TABLE = r"""22 1 8:2 / / rw,relatime shared:1 - ext4 /dev/sda2 rw,errors=remount
 )
 def test_the_last_mount_that_a_path_is_below_says_its_type(path: str, kind: str, network: bool) -> None:
     assert find_filesystem_type(TABLE, path) == kind
-    assert is_network(kind) == network
+    assert is_network_filesystem_type(kind) == network
 
 
 @pytest.mark.parametrize("table", ["", "\n\n", "garbage", "1 2 3 / / rw", "1 2 3 / / rw - ", "1 2 - ext4 x rw", " - "])
@@ -62,7 +62,7 @@ def test_a_table_that_says_nothing_gives_no_type(table: str) -> None:
      ("xfs", False), ("btrfs", False), ("zfs", False), ("tmpfs", False), ("overlay", False)],
 )  # fmt: skip
 def test_types_that_other_machines_can_change(kind: str, network: bool) -> None:
-    assert is_network(kind) == network
+    assert is_network_filesystem_type(kind) == network
 
 
 def remote(disk: Disk) -> Disk:
@@ -77,7 +77,7 @@ def test_a_repair_there_is_refused_unless_it_is_asked_for() -> None:
     with pytest.raises(RefusedError, match=r"/disk: is on a network file system \(nfs4\).*--allow-network-file-system"):
         case.apply(disk)
     assert (disk.list_directory("/disk"), set(case.states(disk))) == (case.disk.list_directory("/disk"), {"before"})
-    case.apply(disk, network=True)
+    case.apply(disk, allow_network=True)
     assert set(case.states(disk)) == {"after"}
 
 

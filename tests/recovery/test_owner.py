@@ -22,7 +22,7 @@ from binlogtool.repair import execute_plan as transaction
 from binlogtool.repair.apply_plan_or_salvage import apply_plan
 from binlogtool.repair.plan_types import RepairPolicy
 from binlogtool.repair.system_calls import SystemCalls
-from binlogtool.repair.undo_file import read_undo_file, restore_file
+from binlogtool.repair.undo_file import read_undo_file, restore_file_if_changed
 from binlogtool.repair.undo_repair import apply_undo
 from tests.formats.manticore.make import add_index, add_txn, killed, log, meta
 from tests.formats.mariadb_innodb_binlog.ibb_repairs import case_of, repaired
@@ -258,7 +258,7 @@ def test_the_mark_of_an_undoing_stays_until_all_is_done(tmp_path: Path) -> None:
     undo, before = applied(folder), DATA[:-3]
     whole = read_undo_file(SystemCalls(), undo)
     transaction.write_intent(SystemCalls(), str(folder / transaction.INTENT_NAME), undo, "undo")
-    assert restore_file(SystemCalls(), whole, whole.entries[0])
+    assert restore_file_if_changed(SystemCalls(), whole, whole.entries[0])
     with pytest.raises(RepairFailedError):
         apply_undo(undo, system=Interrupted())
     assert transaction.read_intent(SystemCalls(), str(folder / transaction.INTENT_NAME)) == (undo, "undo")

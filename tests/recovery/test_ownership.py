@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.report.diagnosis_and_replay import describe_start
+from binlogtool.report.diagnosis_and_replay import describe_whether_server_starts
 from tests.formats.mysql_binlog.starts import LOGS
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give fi
 def words(folder: Path) -> str:
     (one,) = binlogtool.diagnose([folder]).logs
     assert one.is_healthy
-    return describe_start(one)
+    return describe_whether_server_starts(one)
 
 
 @pytest.mark.parametrize(

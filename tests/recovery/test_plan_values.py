@@ -17,9 +17,9 @@ from binlogtool.repair.plan_types import (
     FilePlan,
     RepairPlan,
     RepairPolicy,
-    check_empty_result,
-    check_loss_limits,
     collect_refusals,
+    list_empty_result_reasons,
+    list_exceeded_loss_limits,
     pieces_from_json,
     pieces_to_json,
 )
@@ -58,7 +58,7 @@ PLAIN = {
     ],
 )
 def test_a_file_says_in_json_what_becomes_of_it(plan: FilePlan, beyond: dict[str, Any]) -> None:
-    assert plan.as_value() == {**PLAIN, **beyond}
+    assert plan.to_json_value() == {**PLAIN, **beyond}
 
 
 def test_pieces_are_read_back_from_json_as_they_were() -> None:
@@ -80,18 +80,21 @@ def test_the_size_and_the_records_of_the_result_are_counted() -> None:
 
 
 def test_of_what_was_asked_only_what_is_no_default_is_told() -> None:
-    assert RepairPolicy().as_value() == {}
-    assert RepairPolicy(max_loss=0, max_loss_records=2).as_value() == {"max_loss": 0, "max_loss_records": 2}
-    assert RepairPolicy(salvage=True, copy=True).as_value() == {"salvage": True, "copy": True}
+    assert RepairPolicy().get_non_default_settings() == {}
+    assert RepairPolicy(max_loss=0, max_loss_records=2).get_non_default_settings() == {
+        "max_loss": 0,
+        "max_loss_records": 2,
+    }
+    assert RepairPolicy(salvage=True, copy=True).get_non_default_settings() == {"salvage": True, "copy": True}
 
 
 def test_a_plan_says_only_what_there_is() -> None:
     least = {"schema": "binlogtool/plan/1", "format": "drizzle", "refused": False, "reasons": [], "files": [PLAIN]}
-    assert RepairPlan("drizzle", False, (), (file(),)).as_value() == least
+    assert RepairPlan("drizzle", False, (), (file(),)).to_json_value() == least
     full = RepairPlan("drizzle", True, ("why",), (file(),), "/x", RepairPolicy(copy=True), ("note",))
     more = {"refused": True, "reasons": ["why"], "target": "/x", "asked": {"copy": True}, "notes": ["note"]}
-    assert full.as_value() == {**least, **more}
-    assert json.loads(binlogtool.plan_as_json(full)) == full.as_value()
+    assert full.to_json_value() == {**least, **more}
+    assert json.loads(binlogtool.plan_as_json(full)) == full.to_json_value()
 
 
 def test_a_plan_knows_which_files_change_and_whether_one_could_not_be_read() -> None:
@@ -184,9 +187,9 @@ def test_a_log_without_a_durable_end_says_why() -> None:
 
 def test_more_than_the_limits_allow_is_not_cut() -> None:
     cut = file("truncate", cut_bytes=2000, cut_valid_records=3)
-    assert check_loss_limits(cut, RepairPolicy()) == []
-    assert check_loss_limits(cut, RepairPolicy(max_loss=2000, max_loss_records=3)) == []
-    assert check_loss_limits(cut, RepairPolicy(max_loss=1999, max_loss_records=2)) == [
+    assert list_exceeded_loss_limits(cut, RepairPolicy()) == []
+    assert list_exceeded_loss_limits(cut, RepairPolicy(max_loss=2000, max_loss_records=3)) == []
+    assert list_exceeded_loss_limits(cut, RepairPolicy(max_loss=1999, max_loss_records=2)) == [
         "/x: 2,000 bytes would be removed, --max-loss allows 1,999",
         "/x: 3 complete records would be removed, --max-loss-records allows 2",
     ]
@@ -248,11 +251,17 @@ def test_what_the_result_would_still_have_is_a_reason_if_there_is_no_other() -> 
 def test_a_cut_that_keeps_nothing_needs_consent() -> None:
     nothing = file("truncate", cut_bytes=15, proof={}, pieces=(ResultPiece(0, 0),))
     text = "/x: no record would be kept: this is not a log, or truncation would keep nothing of it"
-    assert check_empty_result([nothing], allow_empty=False) == [text]
-    assert check_empty_result([nothing], allow_empty=True) == []
-    assert check_empty_result([file()], allow_empty=False) == check_empty_result([CUT], allow_empty=False) == []
-    assert check_empty_result([file(cut_bytes=0, proof={})], allow_empty=False) == []
-    emptied = check_empty_result([nothing, CUT], allow_empty=False)
+    assert list_empty_result_reasons([nothing], allow_empty=False) == [text]
+    assert list_empty_result_reasons([nothing], allow_empty=True) == []
+    assert (
+        list_empty_result_reasons([file()], allow_empty=False)
+        == list_empty_result_reasons([CUT], allow_empty=False)
+        == []
+    )
+    assert list_empty_result_reasons([file(cut_bytes=0, proof={})], allow_empty=False) == []
+    emptied = list_empty_result_reasons([nothing, CUT], allow_empty=False)
     assert emptied == ["/x: no byte of the file would be left"]
-    assert check_empty_result([file("remove", cut_bytes=15, proof={}), CUT], allow_empty=False) == []
-    assert check_empty_result([file("truncate", cut_bytes=15, proof={}, made_like="/y")], allow_empty=False) == []
+    assert list_empty_result_reasons([file("remove", cut_bytes=15, proof={}), CUT], allow_empty=False) == []
+    assert (
+        list_empty_result_reasons([file("truncate", cut_bytes=15, proof={}, made_like="/y")], allow_empty=False) == []
+    )

@@ -17,8 +17,8 @@ from binlogtool.repair.repaired_content import PiecesSource, apply_edits, build_
 from binlogtool.repair.system_calls import (
     DeferredSignals,
     SystemCalls,
+    iter_piece_bytes,
     read_chunks,
-    read_pieces,
     try_remove_file,
     zero_chunks,
 )
@@ -58,7 +58,7 @@ def test_a_range_that_ends_inside_a_hole_ends_there() -> None:
 
 def test_pieces_are_original_bytes_new_bytes_and_zeros_in_order() -> None:
     pieces = (ResultPiece(7, 9), ResultPiece(data=b"new"), ResultPiece(zeros=3), ResultPiece(0, 2))
-    assert b"".join(read_pieces(SparseFile(), 3, pieces)) == b"cd" + b"new" + bytes(3) + b"ab"
+    assert b"".join(iter_piece_bytes(SparseFile(), 3, pieces)) == b"cd" + b"new" + bytes(3) + b"ab"
 
 
 def test_zeros_come_in_chunks_of_a_mebibyte() -> None:

@@ -71,7 +71,7 @@ class Scripted:
             return self.itinerary_of(self.situation)
         return ReadPlan(tuple(file.name for file in self.situation.files))
 
-    def feed(self, name: str, first: int, records: DecodedRecords) -> Iterable[RecordOutcome]:
+    def decide_records(self, name: str, first: int, records: DecodedRecords) -> Iterable[RecordOutcome]:
         self.fed.append((name, len(records)))
         return self.rule(first, first + len(records))
 
@@ -87,7 +87,7 @@ class LastSequence(EffectReader):
             records.envelope.object[index] or "", PUT, b"%d" % (index % 7), b"%d" % (records.envelope.seq[index] or 0)
         )
 
-    def unknown_objects(self) -> Mapping[str, str]:
+    def get_reasons_of_unknown_objects(self) -> Mapping[str, str]:
         return {"s.z": "why"}
 
 

@@ -22,10 +22,10 @@ def test_a_block_after_a_gap_in_the_selected_records_is_past_until(file: str, fi
     """Record 5 of file a was the last one; a file begins with record 0."""
     replay = SimpleNamespace(_last_record=("a", 5), _options=SimpleNamespace(until="seq:100"))
     block = SimpleNamespace(file=file, record=[first, first + 3])
-    assert _LogReplay._skips_records(replay, block) is skips  # type: ignore[arg-type]
+    assert _LogReplay._is_past_until_sequence(replay, block) is skips  # type: ignore[arg-type]
     assert replay._last_record == (file, first + 3)
     replay._options.until = None
-    assert _LogReplay._skips_records(replay, block) is False  # type: ignore[arg-type]
+    assert _LogReplay._is_past_until_sequence(replay, block) is False  # type: ignore[arg-type]
 
 
 def write_entries(*entries: tuple[str, bytes, bytes]) -> io.BytesIO:
@@ -56,7 +56,7 @@ def test_keys_that_just_fit_into_memory_are_merged_and_one_byte_less_is_an_error
     def fold(max_memory: int) -> Any:
         file = write_entries(("t", b"key", b"12345"), ("t", b"yek", b"x" * 20), ("t", b"yek", b"1234567"))
         state = SimpleNamespace(patch=None, max_memory=max_memory)
-        return row_store.ReplayState._fold_file(state, file)  # type: ignore[arg-type]
+        return row_store.ReplayState._merge_spilled_file(state, file)  # type: ignore[arg-type]
 
     assert {key: entry[2] for key, entry in fold(fits).items()} == {
         ("t", b"key"): b"12345",

@@ -52,7 +52,7 @@ def digests(changes: list[StateChange], max_memory: int = 1 << 30, patches: bool
     try:
         for change in changes:
             state.apply_changes([change])
-        return {name: (one.keys, one.digest) for name, one in state.sum_objects().items()}
+        return {name: (one.keys, one.digest) for name, one in state.sum_object_states().items()}
     finally:
         state.close()
 
@@ -156,6 +156,6 @@ def test_objects_beyond_the_limit_are_summed_up_and_the_sum_stays_the_same() -> 
     changes = [StateChange(f"o{i}", PUT, b"k", b"%d" % i) for i in range(30)]
     state = ReplayState(1 << 20)
     state.apply_changes(changes)
-    few, all_ = state.sum_objects(7), state.sum_objects()
+    few, all_ = state.sum_object_states(7), state.sum_object_states()
     assert len(few) == 8 and few["(other objects)"].keys == 23
     assert sum(one.total for one in few.values()) % (1 << 256) == sum(one.total for one in all_.values()) % (1 << 256)

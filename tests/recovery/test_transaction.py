@@ -38,13 +38,13 @@ def case(request: pytest.FixtureRequest) -> Case:
 def test_a_plan_that_something_forbids_is_not_carried_out(case: Case) -> None:
     plan = replace(case.plan, refused=True, reasons=("it is too large", "and old"))
     with pytest.raises(RefusedError, match=r"^it is too large; nothing was changed$"):
-        execute_plan(plan, check=list, system=case.disk)  # type: ignore[arg-type]
+        execute_plan(plan, check_result=list, system=case.disk)  # type: ignore[arg-type]
     assert case.disk.log == []
 
 
 def test_where_nothing_is_to_do_nothing_is_done(case: Case) -> None:
     plan = replace(case.plan, files=tuple(replace(one, action="none") for one in case.plan.files))
-    assert execute_plan(plan, check=list, system=case.disk) == RepairResult((), None)  # type: ignore[arg-type]
+    assert execute_plan(plan, check_result=list, system=case.disk) == RepairResult((), None)  # type: ignore[arg-type]
     assert case.disk.log == []
 
 
@@ -57,7 +57,7 @@ def test_files_that_other_machines_can_change_are_changed_only_if_that_is_allowe
     whole(case, disk)
     if place == "/undo":
         disk.table += "37 36 0:43 / /elsewhere rw - nfs server:/x rw\n"
-    assert carried(case, disk, undo_dir="/undo", network=True).undo is not None
+    assert carried(case, disk, undo_dir="/undo", allow_network=True).undo is not None
 
 
 @pytest.mark.parametrize("how", ["busy", "record_busy"])
@@ -119,7 +119,7 @@ def test_an_error_with_a_name_is_told_with_this_name(case: Case) -> None:
     disk = world(case)
     disk.folders["/disk"].seen.pop("transaction.log")
     with pytest.raises(InputOutputError, match=f"^{LOG}: No such file or directory; nothing was changed$"):
-        execute_plan(replace(case.plan, target="/elsewhere"), check=list, system=disk)  # type: ignore[arg-type]
+        execute_plan(replace(case.plan, target="/elsewhere"), check_result=list, system=disk)  # type: ignore[arg-type]
 
 
 # -- a plan is about one state of the files
@@ -332,7 +332,7 @@ def test_what_an_earlier_run_left_beside_the_files_and_the_undo_file_is_cleared_
 def test_of_what_is_wrong_with_the_result_the_first_three_are_told(case: Case) -> None:
     disk = world(case)
     with pytest.raises(RepairFailedError) as raised:
-        execute_plan(case.plan, check=lambda: ["one", "two", "three", "four"], system=disk)  # type: ignore[arg-type]
+        execute_plan(case.plan, check_result=lambda: ["one", "two", "three", "four"], system=disk)  # type: ignore[arg-type]
     assert str(raised.value) == "the repaired files did not verify (one; two; three); the original was restored"
     whole(case, disk)
 
@@ -370,6 +370,6 @@ def test_an_intent_that_cannot_be_removed_keeps_the_undo_file_of_what_was_taken_
     case = Case(name)
     disk = world(case, breaks={"unlink .binlogtool-intent": errno.EIO})
     with pytest.raises(RepairFailedError, match="the original was restored"):
-        execute_plan(case.plan, check=lambda: ["wrong"], system=disk)  # type: ignore[arg-type]
+        execute_plan(case.plan, check_result=lambda: ["wrong"], system=disk)  # type: ignore[arg-type]
     assert len([name for name in disk.list_directory("/disk") if "binlogtool-undo" in name]) == 1
     assert disk.content(GUARD) is not None

@@ -15,7 +15,7 @@ from binlogtool.format_api.format import ResultPiece
 from binlogtool.repair import execute_plan as transaction
 from binlogtool.repair.execute_plan import finish_repair
 from binlogtool.repair.plan_types import RepairResult, WrittenFile
-from binlogtool.repair.undo_file import APPLIED, read_undo_file, restore_file, write_state, write_undo_file
+from binlogtool.repair.undo_file import APPLIED, read_undo_file, restore_file_if_changed, write_state, write_undo_file
 from tests.crash.disk import Disk
 from tests.crash.runs import LAST, LOG, META, NEXT, Case, file_plan
 from tests.crash.world import World, carried, sha, world
@@ -139,7 +139,7 @@ def test_a_result_that_is_not_the_planned_one_gets_no_name(name: str) -> None:
     found = read_undo_file(disk, undo)  # type: ignore[arg-type]
     entries = [replace(e, result_sha256=sha(b"?")) if not e.cut and not e.removed else e for e in found.entries]
     other = f"{LOG}.binlogtool-undo-20260101T000000Z-00000000"
-    write_undo_file(disk, other, found.made, case.plan.as_value(), entries, [])  # type: ignore[arg-type]
+    write_undo_file(disk, other, found.made, case.plan.to_json_value(), entries, [])  # type: ignore[arg-type]
     with pytest.raises(RefusedError, match="does not give the planned result"):
         finish_repair(other, GUARD, system=disk)  # type: ignore[arg-type]
     (wrong,) = (e for e in entries if e.result_sha256 == sha(b"?"))
@@ -181,6 +181,6 @@ def test_restoring_a_file_reports_whether_it_changed_anything(name: str) -> None
     disk = deepcopy(case.disk)
     undo = read_undo_file(disk, case.apply(disk))  # type: ignore[arg-type]
     assert len(undo.entries) == len(case.plan.changes)
-    assert [restore_file(disk, undo, entry) for entry in undo.entries] == [True] * len(undo.entries)  # type: ignore[arg-type]
+    assert [restore_file_if_changed(disk, undo, entry) for entry in undo.entries] == [True] * len(undo.entries)  # type: ignore[arg-type]
     assert set(case.states(disk)) == {"before"}
-    assert [restore_file(disk, undo, entry) for entry in undo.entries] == [False] * len(undo.entries)  # type: ignore[arg-type]
+    assert [restore_file_if_changed(disk, undo, entry) for entry in undo.entries] == [False] * len(undo.entries)  # type: ignore[arg-type]

@@ -104,10 +104,14 @@ ENTRY = {
 
 
 def test_an_entry_whose_numbers_agree_is_read() -> None:
-    entry = UndoEntry.from_value(ENTRY)
+    entry = UndoEntry.from_json_value(ENTRY)
     assert (entry.size, entry.result_size, entry.removed, entry.created) == (10, 6, False, False)
-    assert UndoEntry.from_value(ENTRY | {"restore": [["result", 0, 6], ["zero", 0, 4]]}).restore[1] == ("zero", 0, 4)
-    assert UndoEntry.from_value(ENTRY | {"mode": 0, "uid": (1 << 62) - 1}).uid == (1 << 62) - 1
+    assert UndoEntry.from_json_value(ENTRY | {"restore": [["result", 0, 6], ["zero", 0, 4]]}).restore[1] == (
+        "zero",
+        0,
+        4,
+    )
+    assert UndoEntry.from_json_value(ENTRY | {"mode": 0, "uid": (1 << 62) - 1}).uid == (1 << 62) - 1
 
 
 @pytest.mark.parametrize(
@@ -132,7 +136,7 @@ def test_an_entry_whose_numbers_agree_is_read() -> None:
 )
 def test_an_entry_whose_numbers_contradict_each_other_is_refused(members: dict[str, object], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        UndoEntry.from_value(ENTRY | members)
+        UndoEntry.from_json_value(ENTRY | members)
 
 
 def test_a_repair_that_ended_between_two_files_can_be_undone_directly() -> None:
@@ -172,11 +176,11 @@ def test_each_directory_needs_room_for_its_largest_original() -> None:
     """Each file is replaced before the next one is written; a file that the repair created is only removed."""
     empty = {"size": 0, "result_size": 0, "pieces": [], "restore": []}
     large, small = (
-        UndoEntry.from_value(ENTRY | {"path": f"/logs/{size}", "size": size, "restore": [["undo", 0, size]]})
+        UndoEntry.from_json_value(ENTRY | {"path": f"/logs/{size}", "size": size, "restore": [["undo", 0, size]]})
         for size in (70, 20)
     )
-    created = UndoEntry.from_value(ENTRY | {"path": "/logs/new", "created": True})
-    other = UndoEntry.from_value(ENTRY | {**empty, "path": "/other/empty"})
+    created = UndoEntry.from_json_value(ENTRY | {"path": "/logs/new", "created": True})
+    other = UndoEntry.from_json_value(ENTRY | {**empty, "path": "/other/empty"})
     assert _compute_needed_space((small, large, created, other)) == {"/logs": 70, "/other": 0}
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import binlogtool
 from binlogtool.cli import dump
-from binlogtool.core import scan
+from binlogtool.core import scan_file
 from binlogtool.errors import LimitError
 from binlogtool.limits import Limits
 from binlogtool.prediction import replay_options
@@ -35,9 +35,9 @@ def plain(tmp_path: Path) -> Path:
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each look at the clock takes a second; small pieces of a file are read at a time."""
     ticks = itertools.count()
-    monkeypatch.setattr(scan, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
-    monkeypatch.setattr(scan, "_CHUNK_BYTES", {})
-    monkeypatch.setattr(scan, "MIB", 4096)
+    monkeypatch.setattr(scan_file, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+    monkeypatch.setattr(scan_file, "_CHUNK_BYTES", {})
+    monkeypatch.setattr(scan_file, "MIB", 4096)
 
 
 def partial(path: Path, looks: float, **options: Any) -> Any:
@@ -139,9 +139,9 @@ def test_a_replay_that_a_limit_ended_gives_what_it_has_and_says_so(
 
 def test_a_replay_goes_no_further_than_the_look_at_the_log(samples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = itertools.count()
-    monkeypatch.setattr(scan, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
-    monkeypatch.setattr(scan, "_CHUNK_BYTES", {})
-    monkeypatch.setattr(scan, "MIB", 4096)
+    monkeypatch.setattr(scan_file, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+    monkeypatch.setattr(scan_file, "_CHUNK_BYTES", {})
+    monkeypatch.setattr(scan_file, "MIB", 4096)
     (part,) = binlogtool.replay([samples / LOG], limits=Limits(timeout=5))
     (whole,) = binlogtool.replay([samples / LOG])
     assert part.incomplete_reason is not None and whole.incomplete_reason is None

@@ -11,7 +11,7 @@ from binlogtool.core.record_and_selection_types import InnerPosition, RecordBloc
 from binlogtool.findings import make_finding
 from binlogtool.format_api.encode_json import JsonStyle
 from binlogtool.format_api.format import LongValue, RowChanges
-from binlogtool.report.dump_output_formats import TextOptions, TextWriter, ValueFormatter
+from binlogtool.report.dump_output_formats import SqlLiteralFormatter, TextOptions, TextWriter
 from binlogtool.terminal.escape import make_painter
 from tests.report.values import block
 
@@ -147,7 +147,7 @@ def test_a_body_of_another_shape_is_shown_as_it_is() -> None:
 
 
 def test_an_update_by_key_changes_no_value_that_looks_like_a_separator() -> None:
-    values = ValueFormatter(JsonStyle(), everything=False)
+    values = SqlLiteralFormatter(JsonStyle(), everything=False)
     by_key = RowChanges([{"key": {"id": "a : b"}, "after": {"n": 7}}])
     assert list(values.format_changes(by_key)) == ["  ~ id='a : b': n=7"]
     images = RowChanges([{"before": {"k": 1, "a=b": 1}, "after": {"k": 1, "a=b": 2}}], key=("k",))

@@ -36,7 +36,7 @@ def opened(path: Path, name: str) -> Iterator[LogFile]:
 
 
 def annotate(file: LogFile, request: AnnotateRequest | None = None, limits: Limits = Limits()) -> Annotation:
-    return annotate_file(file, request or AnnotateRequest(), limits=limits).to_annotation(limits)
+    return annotate_file(file, request or AnnotateRequest(), limits=limits).collect_annotation(limits)
 
 
 def files(corpus: Path, name: str) -> list[Path]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from binlogtool.format_api.layout import CRC32
 from binlogtool.format_api.schema_fields import CompressedSchema, CrcCheck, NestedSchema
 from binlogtool.limits import Limits
-from binlogtool.schema.annotated_parse import trace_record
+from binlogtool.schema.annotated_parse import parse_to_field_rows
 from binlogtool.schema.annotation_types import AddressSpace, FieldRow, HexInt
 from binlogtool.terminal.hexdump import HexdumpOptions, format_value, render_hexdump
 
@@ -39,7 +39,7 @@ def lines(rows: list[FieldRow], spaces: list[AddressSpace], options: HexdumpOpti
 
 
 def test_the_dump_of_a_record_looks_like_the_draft_of_the_contract() -> None:
-    traced = trace_record(ENTRY, DATA, 8, Limits())
+    traced = parse_to_field_rows(ENTRY, DATA, 8, Limits())
     assert zlib.crc32(COVERED) == 0xB5D565BB  # the value in the contract's draft
     assert lines(traced.rows, traced.spaces) == [
         "           00 01 02 03 04 05 06 07  08 09 0a 0b 0c 0d 0e 0f",
@@ -55,14 +55,14 @@ def test_the_dump_of_a_record_looks_like_the_draft_of_the_contract() -> None:
 
 
 def test_damage_is_marked_in_the_gutter_without_any_colour() -> None:
-    traced = trace_record(ENTRY, DATA[:-1] + b"\0", 8, Limits())
+    traced = parse_to_field_rows(ENTRY, DATA[:-1] + b"\0", 8, Limits())
     bad = [line for line in lines(traced.rows, traced.spaces) if "!|" in line]
     assert len(bad) == 1
     assert bad[0].endswith("checksum = 0x00d565bb  WRONG, computed 0xb5d565bb (crc32 of 0xc..0x14)")
 
 
 def test_a_field_of_no_bytes_that_fails_has_a_line() -> None:
-    traced = trace_record(Struct("a" / Byte, "b" / Int32ul), b"\x01", 0, Limits())
+    traced = parse_to_field_rows(Struct("a" / Byte, "b" / Int32ul), b"\x01", 0, Limits())
     bad = lines(traced.rows, traced.spaces)[2:]
     assert [re.sub(" {2,}", "  ", line) for line in bad] == ['00000001!|  |  | b = ""  needs 4 bytes, 0 are left']
 
@@ -92,7 +92,7 @@ def test_a_narrow_width_cuts_a_field_into_more_lines() -> None:
 
 def test_depth_shows_whole_structures() -> None:
     schema = Struct("a" / Struct("b" / Byte, "c" / Struct("d" / Byte, "e" / Byte)))
-    traced = trace_record(schema, b"\x01\x02\x03", 0, Limits())
+    traced = parse_to_field_rows(schema, b"\x01\x02\x03", 0, Limits())
     for depth, paths in [(0, ["a"]), (1, ["a.b = 1", "a.c"]), (2, ["a.b = 1", "a.c.d = 2", "a.c.e = 3"])]:
         made = lines(traced.rows, traced.spaces, HexdumpOptions(depth=depth))
         assert [line.rpartition("│ ")[2] for line in made[1:]] == paths
@@ -106,7 +106,7 @@ def test_unpacked_bytes_are_a_section_of_their_own_behind_the_record() -> None:
     detail = CompressedSchema(GreedyRange(Struct("k" / Byte)), inflate, "zlib")
     schema = Struct("size" / Byte, "payload" / NestedSchema(Bytes(this.size), detail), "tail" / Byte)
     packed = zlib.compress(b"ABC")
-    traced = trace_record(schema, bytes([len(packed)]) + packed + b"\x09", 0, Limits(), "block[0]")
+    traced = parse_to_field_rows(schema, bytes([len(packed)]) + packed + b"\x09", 0, Limits(), "block[0]")
     made = lines(traced.rows, traced.spaces)
     assert made[3].endswith("| block[0].tail = 9")
     assert made[4] == "block[0].payload (decompressed, 3 bytes)"
@@ -163,7 +163,7 @@ def test_no_byte_of_the_data_acts_on_the_terminal(
 
 
 def test_colour_changes_nothing_but_the_colour() -> None:
-    traced = trace_record(ENTRY, DATA[:-1] + b"\0", 8, Limits())
+    traced = parse_to_field_rows(ENTRY, DATA[:-1] + b"\0", 8, Limits())
     plain = lines(traced.rows, traced.spaces)
     colored = lines(traced.rows, traced.spaces, HexdumpOptions(border="ascii", color=True))
     assert [re.sub("\x1b\\[[0-9;]*m", "", line).rstrip() for line in colored] == plain

@@ -111,7 +111,7 @@ def test_marks_in_the_data_stay_what_they_are() -> None:
     mark = f"@{os.urandom(16).hex()}@"
     body, taken = extract_long_values({"a": mark, "b": "x" * 50}, 40)
     text = json.dumps(body).encode()
-    assert json.loads(b"".join(LongValueWriter().fill(text, taken))) == {"a": mark, "b": "x" * 50}
+    assert json.loads(b"".join(LongValueWriter().fill_placeholders(text, taken))) == {"a": mark, "b": "x" * 50}
 
 
 @pytest.mark.parametrize("form", ["hex", "base64", "escape"])
@@ -120,7 +120,7 @@ def test_bytes_in_pieces_of_any_length(form: str) -> None:
     pieces = [data[:1], data[1:3], b"", data[3:100], data[100:]]
     mark = f"@{'0' * 32}@"
     value = LongValue(lambda: iter(pieces), False)
-    made = b"".join(LongValueWriter(JsonStyle(form)).fill(json.dumps(mark).encode(), {mark: value}))
+    made = b"".join(LongValueWriter(JsonStyle(form)).fill_placeholders(json.dumps(mark).encode(), {mark: value}))
     assert json.loads(made) == JsonStyle(form).encode_bytes(data)
 
 

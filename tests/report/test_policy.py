@@ -18,7 +18,7 @@ from binlogtool.report.finding_policy import (
     list_located_findings,
     parse_baseline,
     parse_severity,
-    select_exit_code,
+    select_most_severe_exit_code,
 )
 from binlogtool.report.verify_and_plan_text import (
     encode_verify_report,
@@ -41,7 +41,7 @@ DAMAGED = "/data/binlog/0002.xlog"
     ],
 )  # fmt: skip
 def test_the_most_severe_status_wins(codes: list[int], worst: int) -> None:
-    assert select_exit_code(codes) == worst
+    assert select_most_severe_exit_code(codes) == worst
 
 
 @pytest.mark.parametrize(("level", "code"), [(Severity.NOTE, 1), (Severity.WARNING, 1), (Severity.ERROR, 1), (None, 0)])
@@ -50,7 +50,9 @@ def test_findings_at_the_threshold_make_the_status_1(level: Severity | None, cod
 
 
 def test_findings_below_the_threshold_do_not_count() -> None:
-    calm = FindingPolicy({"checksum-mismatch": Severity.WARNING, "missing-member": Severity.NOTE}).apply(report())
+    calm = FindingPolicy(
+        {"checksum-mismatch": Severity.WARNING, "missing-member": Severity.NOTE}
+    ).adjust_and_suppress_findings(report())
     assert compute_exit_code(calm, Severity.ERROR) == 0
     assert compute_exit_code(calm, Severity.WARNING) == 1
 
@@ -74,7 +76,7 @@ def test_failures_and_limits_come_before_findings() -> None:
     ],
 )
 def test_findings_can_be_ignored_by_file_and_place(text: str, kept: set[str]) -> None:
-    left = FindingPolicy(ignored=[IgnoreRule.parse(text)]).apply(report())
+    left = FindingPolicy(ignored=[IgnoreRule.parse(text)]).adjust_and_suppress_findings(report())
     assert {f.id for f in left.findings} == kept
 
 
@@ -97,9 +99,11 @@ def test_bad_severities_are_usage_errors(text: str) -> None:
 def test_a_baseline_hides_what_it_knows_and_nothing_else() -> None:
     known = parse_baseline(json.dumps(baseline_to_json(report())))
     assert len(known) == 3
-    assert not FindingPolicy(baseline=known).apply(report()).findings
+    assert not FindingPolicy(baseline=known).adjust_and_suppress_findings(report()).findings
     moved = replace(report().files[1], findings=(replace(report().files[1].findings[0], offset=7),))
-    assert FindingPolicy(baseline=known).apply(replace(report(), files=(moved,), sets=())).findings
+    assert (
+        FindingPolicy(baseline=known).adjust_and_suppress_findings(replace(report(), files=(moved,), sets=())).findings
+    )
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": "other", "findings": {}}', "\x00"])

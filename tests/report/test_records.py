@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from binlogtool.core.record_and_selection_types import InnerPosition, RecordBlock, RecordChecksum
 from binlogtool.findings import make_finding
-from binlogtool.format_api.encode_json import JsonStyle, TimeFormatter, collect_types, escape_unsafe
+from binlogtool.format_api.encode_json import JsonStyle, TimeFormatter, collect_types, escape_invisible_characters
 from binlogtool.report.dump_output_formats import FieldJsonEncoder, RecordJsonEncoder
 from tests.report.values import NEW_YEAR_2026, block
 
@@ -180,4 +180,4 @@ def test_times_in_one_second_differ_in_their_fraction() -> None:
 
 def test_safe_json_leaves_harmless_text_alone() -> None:
     document = '{"a":"é中"}'.encode()
-    assert escape_unsafe(document) == document
+    assert escape_invisible_characters(document) == document

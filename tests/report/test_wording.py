@@ -6,7 +6,11 @@ import sys
 
 import pytest
 
-from binlogtool.report.format_numbers_and_names import format_command, format_duration, format_facts
+from binlogtool.report.format_numbers_and_names import (
+    format_command,
+    format_duration,
+    format_facts_missing_from_message,
+)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +39,9 @@ def test_facts_are_names_with_values_in_words_for_people() -> None:
         "missing": "",
         "stored": "5b1c",
     }
-    assert format_facts(facts, "a message") == [
+    assert format_facts_missing_from_message(facts, "a message") == [
         "when the log is replayed", "the server refuses to start", "stored 5b1c",
     ]  # fmt: skip
-    assert format_facts(facts, "stored 5b1c; the server refuses to start") == ["when the log is replayed"]
+    assert format_facts_missing_from_message(facts, "stored 5b1c; the server refuses to start") == [
+        "when the log is replayed"
+    ]

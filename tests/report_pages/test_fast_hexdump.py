@@ -10,7 +10,7 @@ import binlogtool
 from binlogtool.errors import BinlogtoolError
 from binlogtool.schema import backends
 from binlogtool.schema.annotation_types import AddressSpace, FieldRow, write_hexdump_lines
-from binlogtool.terminal.hexdump import HexdumpOptions, draw_hexdump, join_small_pieces, render_hexdump
+from binlogtool.terminal.hexdump import HexdumpOptions, draw_hexdump_in_chunks, join_small_pieces, render_hexdump
 
 OPTIONS = (
     HexdumpOptions(), HexdumpOptions(border="ascii", width=8), HexdumpOptions(width=5, squeeze=False),
@@ -22,7 +22,7 @@ OPTIONS = (
 def lines(path: Path, options: HexdumpOptions, compile_: object, *, folds: bool) -> bytes:
     with binlogtool.open(path) as log:
         pieces = [one for one in binlogtool.annotate_log(log, folds=folds).pieces if one.rows]
-    parts = (draw_hexdump(*one, options, i == 0, compile_) for i, one in enumerate(join_small_pieces(pieces)))
+    parts = (draw_hexdump_in_chunks(*one, options, i == 0, compile_) for i, one in enumerate(join_small_pieces(pieces)))
     return b"".join(text for part in parts for text in part)
 
 
@@ -64,5 +64,5 @@ def test_labels_that_are_no_plain_ones() -> None:
     rows = [FieldRow(f"p\0%s[{i}].ö", 4 * i, 4 * i + 4, value, ok=bool(i % 2)) for i, value in enumerate(values)]
     rows += [FieldRow("whole", 28, 64, data[28:]), FieldRow("beyond", 62, 70, 5)]
     spaces, compile_ = (AddressSpace("", 0, data),), backends.choose_backend("native").compile_kernel
-    made = b"".join(draw_hexdump(rows, spaces, OPTIONS[0], True, compile_)).decode()
+    made = b"".join(draw_hexdump_in_chunks(rows, spaces, OPTIONS[0], True, compile_)).decode()
     assert made.splitlines() == list(render_hexdump(rows, spaces, OPTIONS[0]))

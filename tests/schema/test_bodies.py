@@ -42,7 +42,7 @@ from binlogtool.format_api.schema_fields import (
     TextField,
     Uuid,
     ZeroMeansAbsent,
-    field_offset,
+    get_fixed_field_offset,
     make_flag_condition,
     make_unpacker,
 )
@@ -237,11 +237,11 @@ def test_the_place_of_a_field_is_the_size_of_those_before_it() -> None:
         "b" / If(FieldPresent("a"), HighBitInt(7)),
         "c" / TextField(GreedyBytes),
     )
-    assert [field_offset(schema, name) for name in ("id", "a", "b", "c")] == [0, 16, 18, 25]
+    assert [get_fixed_field_offset(schema, name) for name in ("id", "a", "b", "c")] == [0, 16, 18, 25]
     with pytest.raises(ValueError, match="d is not a field"):
-        field_offset(Struct("a" / Int8ul), "d")
+        get_fixed_field_offset(Struct("a" / Int8ul), "d")
     with pytest.raises(ValueError):
-        field_offset(WHOLE, "flags")
+        get_fixed_field_offset(WHOLE, "flags")
 
 
 def test_fields_of_fixed_places_are_one_unpack() -> None:

@@ -20,7 +20,7 @@ import pytest
 import binlogtool
 from binlogtool.errors import BinlogtoolError, InputOutputError
 from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, UInt8s, kernel
-from binlogtool.formats.binlog_events.sql.kernels.event_statement_kernels import check_plain_text, write_base64
+from binlogtool.formats.binlog_events.sql.kernels.event_statement_kernels import classify_plain_text, write_base64_line
 from binlogtool.native_build import collect_kernels as manifest
 from binlogtool.native_build.build import compile_library
 from binlogtool.schema import backends, native_library
@@ -224,7 +224,7 @@ def test_two_kernels_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_kernels_are_found_by_their_mark_wherever_they_are() -> None:
-    found = {one.__module__ for one in manifest.find_kernels() if "kernel_schema" not in one.__dict__}
+    found = {one.__module__ for one in manifest.find_marked_kernels() if "kernel_schema" not in one.__dict__}
     assert found == set(manifest.find_kernel_modules())
 
 
@@ -253,7 +253,7 @@ def test_checksums_equal_their_definition_at_all_lengths(tmp_path: Path) -> None
     held, source = NativeLibrary(target), random.Random(1)
     for reflected, definition in ((0xEDB88320, zlib.crc32), (0x82F63B78, crc32c.crc32c)):
         for products in (0, 1):
-            table = held._get_crc_tables(reflected, products)
+            table = held._make_crc_constants(reflected, products)
             for size in (*range(600), 1000, 4097):
                 data, before = source.randbytes(size), source.choice([0, 0xFFFFFFFF, 0x12345678])
                 assert made.crc_of(table, data, size, before) == definition(data, before ^ 0xFFFFFFFF) ^ 0xFFFFFFFF
@@ -277,13 +277,13 @@ def test_base64_is_that_of_python_at_all_lengths_and_writes_nothing_behind_it(tm
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 16, 100])
 def test_a_kernel_with_a_native_twin_gives_what_the_twin_gives(size: int) -> None:
     data = random.Random(size).randbytes(size)
-    for run in (write_base64, CompilingBackend().compile_kernel(write_base64)):
+    for run in (write_base64_line, CompilingBackend().compile_kernel(write_base64_line)):
         out = bytearray(200)
         assert out[5 : run(data, 0, size, out, 5)] == base64.b64encode(data) + b"\n"
 
 
 def test_the_look_at_a_text_gives_natively_what_its_kernel_gives() -> None:
-    source, native, seen = random.Random(1), CompilingBackend().compile_kernel(check_plain_text), set[int]()
+    source, native, seen = random.Random(1), CompilingBackend().compile_kernel(classify_plain_text), set[int]()
     for number in range(4000):
         signs = source.choices(
             (
@@ -308,7 +308,7 @@ def test_the_look_at_a_text_gives_natively_what_its_kernel_gives() -> None:
         text = b"".join((*signs, b"'" * source.randrange(2), b"x" * source.randrange(40)))
         start = source.randrange(len(text) + 1)
         for escapes in (0, 1):
-            expected = check_plain_text(text, start, len(text), escapes)
+            expected = classify_plain_text(text, start, len(text), escapes)
             assert native(text, start, len(text), escapes) == expected, (text, start)
             seen.add(expected)
     assert seen == {0, 1, 2}

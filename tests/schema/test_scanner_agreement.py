@@ -95,7 +95,7 @@ def read_number(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 
 
 @kernel()
-def read_filler(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
+def read_filler_size(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """0xA0..0xBF and that many bytes less 0xA0."""
     if p >= n:
         return 0, SHORT
@@ -107,7 +107,7 @@ def read_filler(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     return tag - 0xA0, p + 1 + tag - 0xA0
 
 
-@kernel(read_number, read_filler)
+@kernel(read_number, read_filler_size)
 def read_header(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
     """Three numbers and a filler in exactly 15 bytes; `table` holds the number of numbers."""
     end = p + 15
@@ -119,7 +119,7 @@ def read_header(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, 
             return MALFORMED
         out[at + i] = value
     if p < end:
-        _, p = read_filler(buf, p, end)
+        _, p = read_filler_size(buf, p, end)
     return p if p == end else MALFORMED
 
 
@@ -158,7 +158,7 @@ class Number(Construct):
 class Filler(Construct):
     def __init__(self, forms: tuple[ScalarForm, ...] = ()) -> None:
         super().__init__()
-        self.scan = ScalarKernel(read_filler, forms)
+        self.scan = ScalarKernel(read_filler_size, forms)
 
     def _parse(self, stream: Any, context: Any, path: str) -> int:
         tag = stream_read(stream, 1, path)[0]

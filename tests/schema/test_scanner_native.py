@@ -45,8 +45,8 @@ def test_compiled_checksums_equal_their_definition_at_all_lengths(
     checksum: Checksum, by_table: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if by_table:
-        tables = NativeLibrary._get_crc_tables
-        monkeypatch.setattr(NativeLibrary, "_get_crc_tables", lambda self, word, _: tables(self, word, 0))
+        tables = NativeLibrary._make_crc_constants
+        monkeypatch.setattr(NativeLibrary, "_make_crc_constants", lambda self, word, _: tables(self, word, 0))
     source = random.Random(1)
     scanner = CompilingBackend().make_scanner(FRAME[checksum], ())
     data = b"".join(frame(checksum, source.randbytes(n)) for n in [*range(600), 1000, 4097])

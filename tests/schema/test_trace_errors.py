@@ -33,7 +33,7 @@ from construct import (
 
 from binlogtool.format_api.schema_fields import Magic
 from binlogtool.limits import Limits
-from binlogtool.schema.annotated_parse import TraceResult, trace_record
+from binlogtool.schema.annotated_parse import TraceResult, parse_to_field_rows
 from tests.harness.slowness import slowness
 
 
@@ -43,7 +43,9 @@ def last(traced: TraceResult) -> tuple[str, int, int, str, bool]:
 
 
 def test_the_field_that_the_data_is_too_short_for_is_the_last_row() -> None:
-    traced = trace_record(Struct("a" / Byte, "b" / Int32ub, "c" / Byte), b"\x01\x02\x03", 0x20, Limits(), "frame[0]")
+    traced = parse_to_field_rows(
+        Struct("a" / Byte, "b" / Int32ub, "c" / Byte), b"\x01\x02\x03", 0x20, Limits(), "frame[0]"
+    )
     assert [(r.path, r.ok) for r in traced.rows] == [("frame[0]", False), ("frame[0].a", True), ("frame[0].b", False)]
     assert last(traced) == ("frame[0].b", 0x21, 0x23, "needs 4 bytes, 2 are left", False)
     assert traced.rows[-1].value == b"\x02\x03"
@@ -51,26 +53,26 @@ def test_the_field_that_the_data_is_too_short_for_is_the_last_row() -> None:
 
 
 def test_a_wrong_magic_names_what_was_expected() -> None:
-    traced = trace_record(Struct("magic" / Magic(Int32ub, plain=0xD5BA0BAB)), b"\0\0\0\x01", 0, Limits())
+    traced = parse_to_field_rows(Struct("magic" / Magic(Int32ub, plain=0xD5BA0BAB)), b"\0\0\0\x01", 0, Limits())
     assert last(traced) == ("magic", 0, 4, "magic is 00000001, expected d5ba0bab", False)
     assert traced.error is not None and traced.error.finding_id == "bad-magic"
 
 
 def test_a_wrong_constant_names_what_was_expected() -> None:
-    traced = trace_record(Struct("m" / Const(b"AB")), b"AC", 0, Limits())
+    traced = parse_to_field_rows(Struct("m" / Const(b"AB")), b"AC", 0, Limits())
     assert last(traced) == ("m", 0, 2, "expected b'AB', found b'AC'", False)
 
 
 def test_a_failed_check_marks_the_field_that_it_is_about() -> None:
     schema = Struct("h" / Struct("length" / Byte), Check(this.h.length <= 4), "body" / Bytes(this.h.length))
-    traced = trace_record(schema, b"\x05aaaaa", 0, Limits())
+    traced = parse_to_field_rows(schema, b"\x05aaaaa", 0, Limits())
     assert last(traced) == ("h.length", 0, 1, "must hold: h.length <= 4", False)
     assert traced.error is not None and traced.error.path == "h.length"
 
 
 def test_an_element_that_ends_an_open_range_early_is_shown() -> None:
     schema = Struct("rows" / GreedyRange(Struct("m" / Const(b"M"), "v" / Byte)))
-    traced = trace_record(schema, b"MaXbc", 0, Limits(), "f")
+    traced = parse_to_field_rows(schema, b"MaXbc", 0, Limits(), "f")
     assert [(r.path, r.start, r.end, r.ok) for r in traced.rows] == [
         ("f", 0, 5, False),
         ("f.rows", 0, 3, False),
@@ -85,13 +87,13 @@ def test_an_element_that_ends_an_open_range_early_is_shown() -> None:
 
 
 def test_an_open_range_that_ends_with_the_data_is_no_error() -> None:
-    traced = trace_record(Struct("rows" / GreedyRange(Struct("v" / Byte))), b"ab", 0, Limits())
+    traced = parse_to_field_rows(Struct("rows" / GreedyRange(Struct("v" / Byte))), b"ab", 0, Limits())
     assert traced.errors == []
 
 
 def test_ten_thousand_levels_end_at_the_ceiling() -> None:
     node = Struct("v" / Byte, "next" / LazyBound(lambda: node))
-    traced = trace_record(node, b"\x01" * 10_000, 0, Limits())
+    traced = parse_to_field_rows(node, b"\x01" * 10_000, 0, Limits())
     assert traced.error is not None and traced.error.finding_id == "nesting-too-deep"
     assert max(row.depth for row in traced.rows) <= 64
 
@@ -101,19 +103,19 @@ def test_levels_beyond_the_interpreters_stack_end_without_an_exception(root: str
     named = Struct("v" / Byte, "next" / LazyBound(lambda: named))
     unnamed = Sequence(Byte, LazyBound(lambda: unnamed))
     for schema in (named, unnamed):
-        traced = trace_record(schema, b"\x01" * 10_000, 0, Limits(max_depth=1_000_000), root)
+        traced = parse_to_field_rows(schema, b"\x01" * 10_000, 0, Limits(max_depth=1_000_000), root)
         assert traced.error is not None and traced.error.finding_id == "nesting-too-deep"
 
 
 def test_a_huge_count_stops_where_the_data_ends() -> None:
     schema = Struct("n" / Int32ub, "a" / Array(this.n, Struct("x" / Byte)))
-    traced = trace_record(schema, b"\xff\xff\xff\xff\x01\x02", 0, Limits())
+    traced = parse_to_field_rows(schema, b"\xff\xff\xff\xff\x01\x02", 0, Limits())
     assert last(traced) == ("a[2].x", 6, 6, "needs 1 byte, 0 are left", False)
 
 
 def test_rows_stop_at_the_memory_ceiling() -> None:
     schema = Struct("n" / Int32ub, "a" / Array(this.n, Byte))
-    traced = trace_record(schema, b"\xff\xff\xff\xff" + bytes(100_000), 0, Limits(max_memory=512 * 1000))
+    traced = parse_to_field_rows(schema, b"\xff\xff\xff\xff" + bytes(100_000), 0, Limits(max_memory=512 * 1000))
     assert traced.error is not None and traced.error.finding_id == "count-out-of-bounds"
     assert len(traced.rows) < 1100
 
@@ -131,7 +133,7 @@ def test_rows_stop_at_the_memory_ceiling() -> None:
 )
 def test_elements_without_bytes_never_loop(schema: Construct) -> None:
     started = time.thread_time()
-    trace_record(schema, b"\xff\xff\xff\xff", 0, Limits())
+    parse_to_field_rows(schema, b"\xff\xff\xff\xff", 0, Limits())
     assert time.thread_time() - started < 2 * slowness()
 
 
@@ -157,12 +159,12 @@ def test_elements_without_bytes_never_loop(schema: Construct) -> None:
 @pytest.mark.parametrize("data", [b"", b"\xff", b"\xff" * 8 + b"abc"])
 @pytest.mark.parametrize("root", ["", "frame[0]"])
 def test_no_exception_leaves_the_trace(schema: Construct, data: bytes, root: str) -> None:
-    traced = trace_record(schema, data, 0, Limits(), root)
+    traced = parse_to_field_rows(schema, data, 0, Limits(), root)
     assert all(isinstance(row.meaning, str) and len(row.meaning) <= 300 for row in traced.rows)
     assert traced.end <= len(data)
 
 
 def test_an_overlong_error_text_is_cut() -> None:
-    traced = trace_record(Struct("s" / PascalString(Byte, "utf8")), b"\xfa" + b"\xff" * 250, 0, Limits())
+    traced = parse_to_field_rows(Struct("s" / PascalString(Byte, "utf8")), b"\xfa" + b"\xff" * 250, 0, Limits())
     assert traced.error is not None
     assert traced.error.finding_id == "text-undecodable" and len(traced.error.message) == 300

@@ -18,7 +18,7 @@ from binlogtool.format_api.schema_fields import (
     TracePart,
 )
 from binlogtool.limits import Limits
-from binlogtool.schema.annotated_parse import fill_unmapped, trace_record
+from binlogtool.schema.annotated_parse import add_unmapped_rows, parse_to_field_rows
 from binlogtool.schema.annotated_parse_state import TraceError
 from binlogtool.schema.annotation_types import AddressSpace, FieldRow
 
@@ -30,7 +30,7 @@ def entry(detail: Construct) -> Construct:
 
 
 def test_a_sized_field_goes_on_inside_and_says_what_is_left_over() -> None:
-    traced = trace_record(entry(Struct("a" / Byte)), b"\x03\x07xy\x09", 0x40, Limits())
+    traced = parse_to_field_rows(entry(Struct("a" / Byte)), b"\x03\x07xy\x09", 0x40, Limits())
     assert [(r.path, r.start, r.end, r.value, r.leaf) for r in traced.rows] == [
         ("size", 0x40, 0x41, 3, True),
         ("body", 0x41, 0x44, None, False),
@@ -48,7 +48,7 @@ def test_a_broken_inside_does_not_hide_the_fields_behind_it() -> None:
         "crc32" / Int32ul,
         CrcCheck(CRC32, this.crc32, this.start, this.end),
     )
-    traced = trace_record(schema, b"MaXb" + zlib.crc32(b"MaXb").to_bytes(4, "little"), 0, Limits())
+    traced = parse_to_field_rows(schema, b"MaXb" + zlib.crc32(b"MaXb").to_bytes(4, "little"), 0, Limits())
     rows = {row.path: row for row in traced.rows}
     assert rows["crc32"].meaning == "ok (crc32 of 0x0..0x4)"
     assert (rows["body[1].m"].ok, rows["body[1].m"].meaning) == (False, "expected b'M', found b'X'")
@@ -85,7 +85,7 @@ def frame(unpacked: bytes) -> bytes:
 def test_unpacked_bytes_are_a_space_of_their_own() -> None:
     data = frame(b"\x01\x02\x03")
     end = len(data) + 0xF
-    traced = trace_record(FRAME, data, 0x10, Limits(), "f")
+    traced = parse_to_field_rows(FRAME, data, 0x10, Limits(), "f")
     assert traced.spaces == [AddressSpace("", 0x10, data), AddressSpace("f.in.body", 0, b"\x01\x02\x03")]
     assert [(r.path, r.start, r.end, r.unit, r.space, r.depth) for r in traced.rows] == [
         ("f", 0x10, end + 1, "file", "", 0),
@@ -107,7 +107,7 @@ def test_unpacked_bytes_are_a_space_of_their_own() -> None:
 
 def test_a_payload_that_cannot_be_unpacked_is_a_bad_row() -> None:
     data = b"\x03abc\x09"
-    traced = trace_record(FRAME, data, 0, Limits())
+    traced = parse_to_field_rows(FRAME, data, 0, Limits())
     row = next(row for row in traced.rows if row.path == "in.body.packed")
     assert (row.ok, row.value) == (False, b"abc") and row.meaning.startswith("zlib: Error -3")
     assert traced.error is not None and traced.error.finding_id == "compression-error"
@@ -117,7 +117,7 @@ def test_a_payload_that_cannot_be_unpacked_is_a_bad_row() -> None:
 def test_the_ceiling_counts_all_unpacked_bytes_of_a_record() -> None:
     two = Struct("a" / FRAME, "b" / FRAME)
     data = frame(b"\x01\x02" * 30) * 2
-    traced = trace_record(two, data, 0, Limits(max_inflate=100))
+    traced = parse_to_field_rows(two, data, 0, Limits(max_inflate=100))
     assert [(e.path, e.finding_id) for e in traced.errors] == [("b.in.body.packed", "inflate-limit")]
 
 
@@ -140,7 +140,9 @@ class Pairs(Construct):  # type: ignore[misc]
 
 
 def test_parts_become_rows_below_the_field() -> None:
-    traced = trace_record(Struct("a" / Byte, "p" / Pairs(), "z" / Byte), b"\x00\x02\x07\x08\x09", 0x10, Limits(), "r")
+    traced = parse_to_field_rows(
+        Struct("a" / Byte, "p" / Pairs(), "z" / Byte), b"\x00\x02\x07\x08\x09", 0x10, Limits(), "r"
+    )
     assert traced.rows == [
         FieldRow("r", 0x10, 0x15, None, depth=0, leaf=False),
         FieldRow("r.a", 0x10, 0x11, 0, depth=1),
@@ -154,7 +156,7 @@ def test_parts_become_rows_below_the_field() -> None:
 
 
 def test_bad_parts_end_in_a_row_with_the_reason() -> None:
-    traced = trace_record(Struct("p" / Pairs()), b"\x03\x07\xff\x08\x09", 0, Limits())
+    traced = parse_to_field_rows(Struct("p" / Pairs()), b"\x03\x07\xff\x08\x09", 0, Limits())
     assert [(r.path, r.start, r.end, r.meaning, r.ok) for r in traced.rows] == [
         ("p", 0, 5, "", False),
         ("p.count", 0, 1, "", True),
@@ -175,14 +177,14 @@ class Rest(Pairs):
 
 
 def test_a_field_that_fills_its_stream_is_decoded_once() -> None:
-    traced = trace_record(entry(Struct("p" / Rest())), b"\x02\x01\x07\x09", 0, Limits())
+    traced = parse_to_field_rows(entry(Struct("p" / Rest())), b"\x02\x01\x07\x09", 0, Limits())
     assert [(r.path, r.start, r.end) for r in traced.rows if r.leaf] == [
         ("size", 0, 1),
         ("body.p.count", 1, 2),
         ("body.p.list[0]", 2, 3),
         ("tail", 3, 4),
     ]
-    broken = trace_record(entry(Struct("p" / Rest())), b"\x02\x01\xff\x09", 0, Limits())
+    broken = parse_to_field_rows(entry(Struct("p" / Rest())), b"\x02\x01\xff\x09", 0, Limits())
     assert [e.message for e in broken.errors] == ["0xff is no number"]
     assert broken.rows[-1].path == "tail"
 
@@ -199,13 +201,13 @@ class Endless(Construct):  # type: ignore[misc]
 
 
 def test_parts_that_make_no_progress_are_stopped() -> None:
-    traced = trace_record(Struct("p" / Endless(), "z" / Byte), b"\x01\x02", 0, Limits())
+    traced = parse_to_field_rows(Struct("p" / Endless(), "z" / Byte), b"\x01\x02", 0, Limits())
     assert traced.error is not None and traced.error.finding_id == "count-out-of-bounds"
     assert traced.rows[-1] == FieldRow("z", 1, 2, 2)
 
 
 def test_the_parts_of_elements_carry_the_elements_path() -> None:
-    traced = trace_record(Struct("ps" / GreedyRange(Pairs())), b"\x01\x07\x00", 0, Limits())
+    traced = parse_to_field_rows(Struct("ps" / GreedyRange(Pairs())), b"\x01\x07\x00", 0, Limits())
     paths = [row.path for row in traced.rows]
     assert paths == ["ps", "ps[0]", "ps[0].count", "ps[0].list", "ps[0].list[0]", "ps[1]", "ps[1].count"]
 
@@ -219,7 +221,7 @@ def test_fill_names_what_no_leaf_covers() -> None:
         FieldRow("b.d", 0x18, 0x19, 1, depth=1),
         FieldRow("e", 0x1C, 0x1D, 1),
     ]
-    filled = fill_unmapped(rows, 0x10, 0x20, AddressSpace("", 0x10, data))
+    filled = add_unmapped_rows(rows, 0x10, 0x20, AddressSpace("", 0x10, data))
     assert [(r.path, r.start, r.end, r.depth) for r in filled] == [
         ("unmapped", 0x10, 0x12, 0),
         ("a", 0x12, 0x14, 0),
@@ -236,7 +238,7 @@ def test_fill_names_what_no_leaf_covers() -> None:
 
 
 def test_int16_elements_inside_a_sized_field_keep_file_positions() -> None:
-    traced = trace_record(entry(GreedyRange(Struct("k" / Int16ub))), b"\x04\0\1\0\2\x09", 0x100, Limits())
+    traced = parse_to_field_rows(entry(GreedyRange(Struct("k" / Int16ub))), b"\x04\0\1\0\2\x09", 0x100, Limits())
     assert [(r.path, r.start, r.value) for r in traced.rows if r.path.endswith(".k")] == [
         ("body[0].k", 0x101, 1),
         ("body[1].k", 0x103, 2),

@@ -26,7 +26,7 @@ from construct import (
 )
 
 from binlogtool.limits import Limits
-from binlogtool.schema.annotated_parse import make_traced_copy, trace_record
+from binlogtool.schema.annotated_parse import make_traced_copy, parse_to_field_rows
 from binlogtool.schema.annotated_parse_nodes import compile_this_expression
 
 CONTEXT = Container(a=7, b=3, text=b"xyz", inner=Container(c=5, deep=Container(d=2)), _=Container(a=1))
@@ -74,14 +74,14 @@ SCHEMA = Struct(
 @pytest.mark.parametrize("data", [b"\x01\x02\x03", b"\x02\x02ab\x03", b"\x00\x02"])
 def test_a_traced_schema_parses_to_the_same_values(data: bytes) -> None:
     assert make_traced_copy(SCHEMA).parse(data) == SCHEMA.parse(data)
-    assert trace_record(SCHEMA, data, 0, Limits()).end == len(data)
+    assert parse_to_field_rows(SCHEMA, data, 0, Limits()).end == len(data)
 
 
 NUMBERS = Struct("a" / Int16ul, "b" / Byte, "c" / Int32ul, "d" / Int16ub, Check(this.c > 4), "e" / Int8ul, "f" / Int8ul)
 
 
 def test_numbers_that_are_read_at_once_are_rows_of_their_own() -> None:
-    rows = trace_record(NUMBERS, b"\x01\x02\x03\x05\0\0\0\x01\x02\x07\x08", 100, Limits()).rows
+    rows = parse_to_field_rows(NUMBERS, b"\x01\x02\x03\x05\0\0\0\x01\x02\x07\x08", 100, Limits()).rows
     assert [(row.path, row.start, row.end, row.value) for row in rows] == [
         ("a", 100, 102, 0x201), ("b", 102, 103, 3), ("c", 103, 107, 5), ("d", 107, 109, 0x102), ("e", 109, 110, 7),
         ("f", 110, 111, 8),
@@ -93,7 +93,7 @@ def test_numbers_that_are_read_at_once_are_rows_of_their_own() -> None:
 
 @pytest.mark.parametrize(("size", "name"), [(0, "a"), (1, "a"), (2, "b"), (3, "c"), (6, "c"), (8, "d"), (10, "f")])
 def test_of_numbers_that_are_cut_the_first_incomplete_one_is_wrong(size: int, name: str) -> None:
-    found = trace_record(NUMBERS, (bytes(3) + b"\x05" + bytes(7))[:size], 0, Limits())
+    found = parse_to_field_rows(NUMBERS, (bytes(3) + b"\x05" + bytes(7))[:size], 0, Limits())
     assert [row.path for row in found.rows if row.ok] == list("abcdef"[: "abcdef".index(name)])
     assert found.error is not None and found.error.path == name
 
@@ -103,14 +103,14 @@ def test_a_parse_leaves_no_garbage_for_the_collector() -> None:
 import gc
 from construct import Byte, Bytes, Computed, Struct, Tell, this
 from binlogtool.limits import Limits
-from binlogtool.schema.annotated_parse import trace_record
+from binlogtool.schema.annotated_parse import parse_to_field_rows
 inner = Struct("n" / Computed(this._.size), "x" / Byte)
 schema = Struct("start" / Tell, "size" / Byte, "inner" / inner, "more" / Bytes(2))
-trace_record(schema, bytes(4), 0, Limits())
+parse_to_field_rows(schema, bytes(4), 0, Limits())
 gc.collect()
 gc.disable()
 for _ in range(20):
-    trace_record(schema, bytes(4), 0, Limits())
+    parse_to_field_rows(schema, bytes(4), 0, Limits())
 print(gc.collect())
 """
     alone = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)  # no other thread's garbage

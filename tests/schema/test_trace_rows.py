@@ -48,12 +48,12 @@ from construct import (
 from binlogtool.format_api.layout import CRC32
 from binlogtool.format_api.schema_fields import CrcCheck, Magic
 from binlogtool.limits import Limits
-from binlogtool.schema.annotated_parse import TraceResult, trace_record
+from binlogtool.schema.annotated_parse import TraceResult, parse_to_field_rows
 from binlogtool.schema.annotation_types import FieldRow, HexInt
 
 
 def rows(schema: Construct, data: bytes, base: int = 0, root: str = "") -> list[tuple[Any, ...]]:
-    traced = trace_record(schema, data, base, Limits())
+    traced = parse_to_field_rows(schema, data, base, Limits())
     assert traced.errors == []
     return [(r.path, r.start, r.end, r.value) for r in traced.rows]
 
@@ -72,7 +72,7 @@ def test_each_field_is_a_row_at_its_absolute_place() -> None:
 
 
 def test_a_root_becomes_the_first_row_and_the_prefix_of_all_others() -> None:
-    traced = trace_record(Struct("a" / Byte, "b" / Struct("c" / Byte)), b"\x01\x02", 10, Limits(), "frame[3]")
+    traced = parse_to_field_rows(Struct("a" / Byte, "b" / Struct("c" / Byte)), b"\x01\x02", 10, Limits(), "frame[3]")
     assert traced.rows == [
         FieldRow("frame[3]", 10, 12, None, depth=0, leaf=False),
         FieldRow("frame[3].a", 10, 11, 1, depth=1),
@@ -159,7 +159,7 @@ def test_the_padding_behind_a_structure_is_named() -> None:
 
 def test_an_enum_shows_its_number_and_means_its_name() -> None:
     schema = Struct("type" / Enum(Byte, UPDATE=4), "other" / Enum(Byte, UPDATE=4))
-    traced = by_path(trace_record(schema, b"\x04\x09", 0, Limits()))
+    traced = by_path(parse_to_field_rows(schema, b"\x04\x09", 0, Limits()))
     assert (traced["type"].value, traced["type"].meaning) == (4, "UPDATE")
     assert (traced["other"].value, traced["other"].meaning) == (9, "unknown")
     assert type(traced["type"].value) is int
@@ -167,23 +167,25 @@ def test_an_enum_shows_its_number_and_means_its_name() -> None:
 
 def test_flags_show_their_number_and_mean_the_names_of_the_bits_that_are_set() -> None:
     schema = Struct("flags" / FlagsEnum(Byte, commit=1, wait_sync=2, wait_ack=4))
-    (row,) = trace_record(schema, b"\x45", 0, Limits()).rows
+    (row,) = parse_to_field_rows(schema, b"\x45", 0, Limits()).rows
     assert (row.value, row.meaning) == (0x45, "commit|wait_ack|0x40")
 
 
 def test_a_magic_means_the_name_of_its_constant_and_reads_in_hex() -> None:
-    (row,) = trace_record(Struct("magic" / Magic(Int32ub, plain=0xD5BA0BAB)), b"\xd5\xba\x0b\xab", 0, Limits()).rows
+    (row,) = parse_to_field_rows(
+        Struct("magic" / Magic(Int32ub, plain=0xD5BA0BAB)), b"\xd5\xba\x0b\xab", 0, Limits()
+    ).rows
     assert (row.value, row.meaning, repr(row.value)) == (0xD5BA0BAB, "plain", "0xd5ba0bab")
 
 
 def test_a_hex_field_reads_in_hex() -> None:
-    (row,) = trace_record(Struct("id" / Hex(Int32ub)), b"\0\0\0\x10", 0, Limits()).rows
+    (row,) = parse_to_field_rows(Struct("id" / Hex(Int32ub)), b"\0\0\0\x10", 0, Limits()).rows
     assert isinstance(row.value, HexInt) and repr(row.value) == "0x00000010"
 
 
 def test_bit_fields_say_which_bits_from_the_most_significant_on() -> None:
     schema = Struct("n" / Byte, "bits" / BitStruct("hi" / Nibble, "flag" / Flag, "low" / BitsInteger(11)))
-    traced = trace_record(schema, b"\x00\xab\xcd", 0x10, Limits())
+    traced = parse_to_field_rows(schema, b"\x00\xab\xcd", 0x10, Limits())
     assert [(r.path, r.start, r.end, r.value, r.bits) for r in traced.rows] == [
         ("n", 0x10, 0x11, 0, None),
         ("bits", 0x11, 0x13, None, None),
@@ -248,7 +250,7 @@ GOOD = bytes.fromhex("2639f4cb") + b"123456789"  # 0xcbf43926 is CRC-32's publis
 
 
 def test_a_right_checksum_is_said_beside_the_stored_value() -> None:
-    traced = trace_record(CHECKED, GOOD, 0x70, Limits())
+    traced = parse_to_field_rows(CHECKED, GOOD, 0x70, Limits())
     row = by_path(traced)["header.crc32"]
     assert (row.start, row.end, repr(row.value), row.ok) == (0x70, 0x74, "0xcbf43926", True)
     assert row.meaning == "ok (crc32 of 0x74..0x7d)"
@@ -256,7 +258,7 @@ def test_a_right_checksum_is_said_beside_the_stored_value() -> None:
 
 
 def test_a_wrong_checksum_is_marked_and_reported() -> None:
-    traced = trace_record(CHECKED, b"\x27" + GOOD[1:], 0x70, Limits())
+    traced = parse_to_field_rows(CHECKED, b"\x27" + GOOD[1:], 0x70, Limits())
     row = by_path(traced)["header.crc32"]
     assert (row.meaning, row.ok) == ("WRONG, computed 0xcbf43926 (crc32 of 0x74..0x7d)", False)
     assert traced.error is not None
@@ -265,7 +267,7 @@ def test_a_wrong_checksum_is_marked_and_reported() -> None:
 
 
 def test_a_checksum_that_was_not_written_is_not_called_wrong() -> None:
-    traced = trace_record(CHECKED, b"\0\0\0\0" + GOOD[4:], 0, Limits())
+    traced = parse_to_field_rows(CHECKED, b"\0\0\0\0" + GOOD[4:], 0, Limits())
     row = by_path(traced)["header.crc32"]
     assert (row.meaning, row.ok, traced.errors) == ("not computed (crc32 of 0x4..0xd)", True, [])
 
@@ -273,7 +275,7 @@ def test_a_checksum_that_was_not_written_is_not_called_wrong() -> None:
 def test_the_schema_itself_is_left_as_it_is() -> None:
     schema = Struct("name" / PascalString(Byte, "utf8"), "ids" / PrefixedArray(Byte, Byte))
     before = repr(schema), dict(vars(schema))
-    trace_record(schema, b"\x01a\x01\x02", 0, Limits())
+    parse_to_field_rows(schema, b"\x01a\x01\x02", 0, Limits())
     assert (repr(schema), dict(vars(schema))) == before
     assert schema.parse(b"\x01a\x01\x02").ids == [2]
 
@@ -283,9 +285,9 @@ def test_two_traces_at_the_same_time_do_not_mix() -> None:
 
     schema = Struct("n" / Byte, "body" / Bytes(this.n), "rest" / GreedyRange(Struct("x" / Byte)))
     data = [bytes([n]) + bytes(n) + bytes(range(20)) for n in range(1, 40)]
-    expected = [trace_record(schema, one, 0, Limits()).rows for one in data]
+    expected = [parse_to_field_rows(schema, one, 0, Limits()).rows for one in data]
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda one: trace_record(schema, one, 0, Limits()).rows, data * 5))
+        found = list(pool.map(lambda one: parse_to_field_rows(schema, one, 0, Limits()).rows, data * 5))
     assert found == expected * 5
 
 

@@ -25,7 +25,7 @@ from binlogtool.format_api.schema_fields import NestedSchema
 from binlogtool.formats.mariadb_innodb_binlog.schema import page_construct
 from binlogtool.limits import Limits
 from binlogtool.schema import annotated_parse_state
-from binlogtool.schema.annotated_parse import make_traced_copy, trace_record
+from binlogtool.schema.annotated_parse import make_traced_copy, parse_to_field_rows
 from binlogtool.schema.annotation_types import FieldRow
 from tests.formats.mariadb_innodb_binlog.ibb_make import cint, group
 from tests.harness.hostile_ibb import commit, many
@@ -55,16 +55,16 @@ def parsed(schema: object, data: bytes, monkeypatch: pytest.MonkeyPatch) -> tupl
     with monkeypatch.context() as patch:
         patch.setattr(annotated_parse_state.ShapeCache, "find_shape", lambda *_: None)
         patch.setattr(annotated_parse_state.ShapeCache, "is_learning", False)
-        found = trace_record(schema, data, 100, Limits(), "frame[3]")
+        found = parse_to_field_rows(schema, data, 100, Limits(), "frame[3]")
     return found.rows, list(found.errors)
 
 
 def check(schema: object, data: bytes, monkeypatch: pytest.MonkeyPatch) -> int:
     """Compares; how many rows stood for several?"""
     rows, errors = parsed(schema, data, monkeypatch)
-    plain = trace_record(schema, data, 100, Limits(), "frame[3]")
+    plain = parse_to_field_rows(schema, data, 100, Limits(), "frame[3]")
     assert (plain.rows, plain.errors) == (rows, errors)
-    folded = trace_record(schema, data, 100, Limits(), "frame[3]", fold_rows=True)
+    folded = parse_to_field_rows(schema, data, 100, Limits(), "frame[3]", fold_rows=True)
     assert (list(annotated_parse_state.unfold_rows(folded.rows)), folded.errors) == (rows, errors)
     return sum(row.__class__ is annotated_parse_state.FoldedRow for row in folded.rows)
 
@@ -110,7 +110,7 @@ def test_a_number_in_a_group_that_an_expression_reads_decides_how_an_element_is_
     head = Struct("kind" / Int8ul, "free" / Int16ul)
     body = Switch(this.head.kind, {1: Struct("a" / Int16ul), 2: Struct("b" / Int8ul, "c" / Int8ul)})
     schema = Struct("item" / GreedyRange(Struct("head" / head, "body" / body)))
-    found = trace_record(schema, b"\1\7\0\5\0\1\10\0\6\0\2\11\0\3\4", 0, Limits())
+    found = parse_to_field_rows(schema, b"\1\7\0\5\0\1\10\0\6\0\2\11\0\3\4", 0, Limits())
     assert not found.errors
     assert [(row.path, row.value) for row in found.rows if row.leaf and "head" not in row.path] == [
         ("item[0].body.a", 5), ("item[1].body.a", 6), ("item[2].body.b", 3), ("item[2].body.c", 4),

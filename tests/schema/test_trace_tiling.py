@@ -53,7 +53,7 @@ from binlogtool.format_api.schema_fields import (
     TracePart,
 )
 from binlogtool.limits import Limits
-from binlogtool.schema.annotated_parse import TraceResult, fill_unmapped, trace_record
+from binlogtool.schema.annotated_parse import TraceResult, add_unmapped_rows, parse_to_field_rows
 from binlogtool.schema.annotation_types import FieldRow
 
 
@@ -153,7 +153,7 @@ def check(traced: TraceResult, data: bytes, base: int) -> None:
     for space in traced.spaces:
         assert_nested(traced.rows, space.name)
         end = space.base + len(space.data)
-        whole = fill_unmapped(traced.rows, space.base, end, space)
+        whole = add_unmapped_rows(traced.rows, space.base, end, space)
         assert_tiled([row for row in whole if row.space == space.name], space.base, end)
     assert traced.spaces[0].data == data
     assert base <= traced.end <= base + len(data)
@@ -167,6 +167,6 @@ def test_leaves_tile_their_parents_for_any_bytes(name: str, root: str) -> None:
     @example(b"\x01\x01\x01\x01\x09", 7)
     @example(b"\x0b" + zlib.compress(b"\x02\x01\x02")[:11] + b"abcd", 0)
     def run(data: bytes, base: int) -> None:
-        check(trace_record(SCHEMAS[name], data, base, Limits(), root), data, base)
+        check(parse_to_field_rows(SCHEMAS[name], data, base, Limits(), root), data, base)
 
     run()

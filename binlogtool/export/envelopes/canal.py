@@ -79,18 +79,18 @@ class CanalEncoder(msgspec.Struct):
         if statement is not None:
             yield _ddl_message(statement), statement
         if rows:
-            yield from self._encode_query(rows[0])
+            yield from self._encode_query_if_new(rows[0])
             yield _rows_message(rows), rows[0]
 
-    def _encode_query(self, change: ChangeEvent) -> Iterator[ChangeMessage]:
+    def _encode_query_if_new(self, change: ChangeEvent) -> Iterator[ChangeMessage]:
         """Yield a message for the statement that changed rows, before its first row."""
         query = change.place.query
         if query is not None and query is not self.query:
-            table = _find_statement_table(change, query)
+            table = _find_table_name_in_query(change, query)
             yield _build_message(change, "QUERY", table=table, sql=to_json_safe_text(query)), change
         self.query = query
 
-    def flush(self) -> Iterator[ChangeMessage]:
+    def release_uncommitted_messages(self) -> Iterator[ChangeMessage]:
         """Return an empty iterator: no message is held back."""
         return iter(())
 
@@ -102,7 +102,9 @@ def _rows_message(changes: list[ChangeEvent]) -> Message:
     images = [change.before if change.kind == DELETE else change.after for change in changes]
     data, old = [_image_texts(columns, image or {}) for image in images], None
     if first.kind == UPDATE:
-        old = list(_old_values(data, [_image_texts(columns, change.before or {}) for change in changes]))
+        old = list(
+            _old_values_of_changed_columns(data, [_image_texts(columns, change.before or {}) for change in changes])
+        )
     columns_shown = [columns[name] for name in images[-1] or ()]
     return _build_message(
         first,
@@ -113,7 +115,7 @@ def _rows_message(changes: list[ChangeEvent]) -> Message:
         old=old,
         pkNames=[column.name for column in table.columns if column.name in table.key] or None,
         mysqlType={column.name: _mysql_type(column) for column in columns_shown},
-        sqlType={column.name: _jdbc_type(column, images[-1] or {}) for column in columns_shown},
+        sqlType={column.name: _jdbc_type_code(column, images[-1] or {}) for column in columns_shown},
     )
 
 
@@ -121,7 +123,7 @@ def _ddl_message(change: ChangeEvent) -> Message:
     table: SqlTable | None = change.becomes or change.table
     return _build_message(
         change,
-        _ddl_type(change, table),
+        _classify_ddl_for_canal(change, table),
         database=change.database if table is None else table.database,
         table="" if table is None else table.name,
         isDdl=True,
@@ -129,7 +131,7 @@ def _ddl_message(change: ChangeEvent) -> Message:
     )
 
 
-def _ddl_type(change: ChangeEvent, table: SqlTable | None) -> str:
+def _classify_ddl_for_canal(change: ChangeEvent, table: SqlTable | None) -> str:
     if table is None:
         return "QUERY"
     if change.becomes is not None:
@@ -146,16 +148,16 @@ def _build_message(change: ChangeEvent, kind: str, **members: Any) -> Message:
     return {**_EMPTY_MESSAGE, "es": es, "type": kind, **members}
 
 
-def _find_statement_table(change: ChangeEvent, query: str) -> str:
+def _find_table_name_in_query(change: ChangeEvent, query: str) -> str:
     """Return the table that the statement names; empty for MariaDB, and for REPLACE and LOAD."""
     match = _STATEMENT_TABLE.match(query) if change.place.engine == "mysql" else None
     return "" if match is None else match["table"].strip("`").replace("``", "`")
 
 
-def _old_values(data: list[Message], before: list[Message]) -> Iterator[Message]:
+def _old_values_of_changed_columns(after_rows: list[Message], before_rows: list[Message]) -> Iterator[Message]:
     """Yield the old values of each row for columns that changed in it or in an earlier row of the message."""
     changed = set[str]()
-    for row, old_row in zip(data, before, strict=True):
+    for row, old_row in zip(after_rows, before_rows, strict=True):
         changed |= {name for name, value in row.items() if name not in old_row or old_row[name] != value}
         yield {name: value for name, value in old_row.items() if name in changed}
 
@@ -178,18 +180,18 @@ def _to_text(column: SqlColumn, value: Any) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)
 
 
-def _jdbc_type(column: SqlColumn, image: Image) -> int:
+def _jdbc_type_code(column: SqlColumn, image: Image) -> int:
     value = image.get(column.name)
     if value is None:
-        return _NULL_JDBC_TYPES.get(column.type) or _default_jdbc_type(column)
+        return _NULL_JDBC_TYPES.get(column.type) or _default_jdbc_type_code(column)
     if column.type in _UNSIGNED_JDBC and column.unsigned:
         first_wider, wider_type = _UNSIGNED_JDBC[column.type]
         if value >= first_wider:
             return wider_type
-    return _default_jdbc_type(column)
+    return _default_jdbc_type_code(column)
 
 
-def _default_jdbc_type(column: SqlColumn) -> int:
+def _default_jdbc_type_code(column: SqlColumn) -> int:
     if column.type.endswith("text"):
         return _CLOB
     return _BLOB if column.type.endswith("blob") else _JDBC_TYPES.get(column.type, _VARCHAR)

@@ -54,19 +54,22 @@ def time_to_micros(text: Any) -> int | None:
 
 def document_to_json(value: Any) -> str:
     """Return the document of a JSON column as text."""
-    return msgspec.json.encode(to_json_document(value)).decode()
+    return msgspec.json.encode(unwrap_typed_json_document(value)).decode()
 
 
 def document_to_spaced_json(value: Any) -> str:
     """Return the document of a JSON column as text, with the spaces that MySQL writes."""
-    return _format_spaced(to_json_document(value))
+    return _format_json_with_spaces(unwrap_typed_json_document(value))
 
 
-def _format_spaced(value: Any) -> str:
+def _format_json_with_spaces(value: Any) -> str:
     if isinstance(value, list):
-        return f"[{', '.join(map(_format_spaced, value))}]"
+        return f"[{', '.join(map(_format_json_with_spaces, value))}]"
     if hasattr(value, "items"):
-        return f"{{{', '.join(f'{_format_spaced(name)}: {_format_spaced(held)}' for name, held in value.items())}}}"
+        members = (
+            f"{_format_json_with_spaces(name)}: {_format_json_with_spaces(held)}" for name, held in value.items()
+        )
+        return f"{{{', '.join(members)}}}"
     return msgspec.json.encode(value).decode()
 
 
@@ -85,10 +88,10 @@ def format_java_double(value: float) -> str:
     return f"{minus}{digits[0]}.{digits[1:] or '0'}E{point - 1}"
 
 
-def to_json_document(value: Any) -> Any:
+def unwrap_typed_json_document(value: Any) -> Any:
     """Return the document of a JSON column; values without a JSON type become texts, and bytes become base64."""
     if isinstance(value, list):
-        return [to_json_document(one) for one in value]
+        return [unwrap_typed_json_document(one) for one in value]
     if not hasattr(value, "items"):
         return value
     if len(value) == 1:
@@ -100,8 +103,8 @@ def to_json_document(value: Any) -> Any:
         if name in _TIME_MEMBERS:
             return content
         if name == "$map":
-            return {str(key): to_json_document(one) for key, one in content}
-    return {key: to_json_document(one) for key, one in value.items()}
+            return {str(key): unwrap_typed_json_document(one) for key, one in content}
+    return {key: unwrap_typed_json_document(one) for key, one in value.items()}
 
 
 def quote_name(name: str) -> str:

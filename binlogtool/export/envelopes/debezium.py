@@ -43,7 +43,7 @@ from binlogtool.format_api.row_output_interfaces import (
 
 # --- Values as Debezium writes them (its page "Data type mappings") ---
 
-ValueWriter = Callable[[Any], Any]
+ValueConverter = Callable[[Any], Any]
 """Function that converts a non-NULL value for the message; bytes become base64."""
 
 _POINT = struct.Struct("<dd")
@@ -51,7 +51,7 @@ _WKB_POINT_BYTES = 21
 _EPOCH_TEXT = "1970-01-01T00:00:00Z"
 
 
-def create_value_writer(column: SqlColumn, options: EnvelopeOptions) -> ValueWriter:
+def create_value_converter(column: SqlColumn, options: EnvelopeOptions) -> ValueConverter:
     """Return the conversion function for the values of a column."""
     kind = column.type
     if kind == "bigint" and column.unsigned:
@@ -61,18 +61,18 @@ def create_value_writer(column: SqlColumn, options: EnvelopeOptions) -> ValueWri
     if kind == "bit":
         return bool if column.size == 1 else partial(_bits_to_bytes, (column.size + 7) // 8)
     if kind in ("date", "time", "datetime", "timestamp"):
-        return _create_time_writer(column, options)
+        return _create_time_converter(column, options)
     if kind == "geometry":
-        return partial(_format_geometry, column.geometry == "point")
+        return partial(_geometry_to_debezium_struct, column.geometry == "point")
     if kind == "binary":
         return partial(pad_binary, column.size)
     return _OTHER_WRITERS.get(kind, _unchanged)
 
 
-def _create_time_writer(column: SqlColumn, options: EnvelopeOptions) -> ValueWriter:
+def _create_time_converter(column: SqlColumn, options: EnvelopeOptions) -> ValueConverter:
     is_connect = options.times == "connect"
     if column.type == "timestamp":
-        return partial(_format_timestamp, column.scale)
+        return partial(_timestamp_to_iso_8601, column.scale)
     invalid_value = None if column.nullable else 0  # a NOT NULL column has the epoch for an invalid date
     if column.type == "date":
         return partial(_convert_or_default, date_to_days, 1, invalid_value)
@@ -110,7 +110,7 @@ def _convert_or_default(parse: Callable[[Any], int | None], unit: int, default: 
     return default if parsed is None else parsed // unit
 
 
-def _format_timestamp(scale: int, value: Any) -> Any:
+def _timestamp_to_iso_8601(scale: int, value: Any) -> Any:
     """Return a TIMESTAMP, which is UTC in the log, as ISO 8601; the zero date becomes the epoch."""
     if not isinstance(value, str):
         return value
@@ -121,7 +121,7 @@ def _join_set(value: Any) -> Any:
     return ",".join(value) if isinstance(value, list) else value
 
 
-def _format_geometry(is_point: bool, value: Any) -> Any:
+def _geometry_to_debezium_struct(is_point: bool, value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     wkb, srid = value["wkb"], value["srid"] or None
@@ -131,8 +131,8 @@ def _format_geometry(is_point: bool, value: Any) -> Any:
     return {"wkb": wkb, "srid": srid}
 
 
-_DECIMAL_WRITERS: Mapping[str, ValueWriter] = {"precise": _decimal_to_bytes, "string": _unchanged, "double": float}
-_OTHER_WRITERS: Mapping[str, ValueWriter] = {"set": _join_set, "json": document_to_json}
+_DECIMAL_WRITERS: Mapping[str, ValueConverter] = {"precise": _decimal_to_bytes, "string": _unchanged, "double": float}
+_OTHER_WRITERS: Mapping[str, ValueConverter] = {"set": _join_set, "json": document_to_json}
 
 
 # --- Debezium's change events ---
@@ -155,7 +155,7 @@ class DebeziumEncoder(msgspec.Struct):
     order: int = 0
     orders: dict[tuple[str, str], int] = msgspec.field(default_factory=dict)
     _open_transaction: ChangeTransaction | None = None
-    _writers: dict[int, tuple[SqlTable, dict[str, ValueWriter]]] = msgspec.field(default_factory=dict)
+    _writers: dict[int, tuple[SqlTable, dict[str, ValueConverter]]] = msgspec.field(default_factory=dict)
 
     def encode_changes(self, changes: Iterable[ChangeEvent]) -> Iterator[ChangeMessage]:
         """Yield the messages for the changes of a record."""
@@ -169,39 +169,45 @@ class DebeziumEncoder(msgspec.Struct):
             yield from ((message, change) for message in self._change_messages(change))
         yield from self._schema_messages(definitions)
 
-    def flush(self) -> Iterator[ChangeMessage]:
+    def release_uncommitted_messages(self) -> Iterator[ChangeMessage]:
         """Return an empty iterator: no message is held back."""
         return iter(())
 
     def _change_messages(self, change: ChangeEvent) -> Iterator[Message]:
         if change.kind == BEGIN:
-            yield from self._begin_transaction(change)
+            yield from self._encode_transaction_begin(change)
         if change.kind == END:
-            yield from self._end_transaction(change)
+            yield from self._encode_transaction_end(change)
         if change.kind == TRUNCATE:
-            yield {"key": None, "value": self._message_value(change, "t", None, None, self._transaction_block(change))}
+            yield {
+                "key": None,
+                "value": self._message_value(change, "t", None, None, self._build_numbered_transaction_member(change)),
+            }
         if change.kind not in ROW_KINDS or change.table is None:
             return
         before, after = (self._image_values(change.table, image) for image in (change.before, change.after))
-        old, new = _primary_key(change.table, before, after), _primary_key(change.table, after, before)
+        old, new = (
+            _extract_primary_key_values(change.table, before, after),
+            _extract_primary_key_values(change.table, after, before),
+        )
         if change.kind == UPDATE and old != new:
-            yield from self._delete_messages(change, old, before, {"__debezium.newkey": new})
-            created = self._message_value(change, "c", None, after, self._transaction_block(change))
+            yield from self._build_delete_and_tombstone(change, old, before, {"__debezium.newkey": new})
+            created = self._message_value(change, "c", None, after, self._build_numbered_transaction_member(change))
             yield {"headers": {"__debezium.oldkey": old}, "key": new, "value": created}
         elif change.kind == DELETE:
-            yield from self._delete_messages(change, old, before)
+            yield from self._build_delete_and_tombstone(change, old, before)
         else:
             value = self._message_value(
-                change, _OPERATION_CODES[change.kind], before, after, self._transaction_block(change)
+                change, _OPERATION_CODES[change.kind], before, after, self._build_numbered_transaction_member(change)
             )
             yield {"key": new, "value": value}
 
-    def _begin_transaction(self, change: ChangeEvent) -> Iterator[Message]:
+    def _encode_transaction_begin(self, change: ChangeEvent) -> Iterator[Message]:
         if change.transaction is not None:
             self._open_transaction, self.order, self.orders = change.transaction, 0, {}
             yield from self._transaction_message(change, "BEGIN", None, None)
 
-    def _end_transaction(self, change: ChangeEvent) -> Iterator[Message]:
+    def _encode_transaction_end(self, change: ChangeEvent) -> Iterator[Message]:
         """Close the open transaction; a statement that is a transaction by itself has no END message."""
         is_commit = change.xid is not None or change.statement.upper() in ("COMMIT", "ROLLBACK")
         if self._open_transaction is not None and is_commit:
@@ -227,14 +233,14 @@ class DebeziumEncoder(msgspec.Struct):
             value = {"source": source, "databaseName": database, "schemaName": None, "ddl": _ddl_text(change)}
             yield {"key": {"databaseName": database}, "value": value}, change
 
-    def _delete_messages(
+    def _build_delete_and_tombstone(
         self, change: ChangeEvent, key: Any, before: Any, headers: Message | None = None
     ) -> Iterator[Message]:
         head: Message = {} if headers is None else {"headers": headers}
         yield {
             **head,
             "key": key,
-            "value": self._message_value(change, "d", before, None, self._transaction_block(change)),
+            "value": self._message_value(change, "d", before, None, self._build_numbered_transaction_member(change)),
         }
         if self.options.tombstones:
             yield {**head, "key": key, "value": None}
@@ -245,15 +251,15 @@ class DebeziumEncoder(msgspec.Struct):
     def _image_values(self, table: SqlTable, image: Image | None) -> Message | None:
         if image is None:
             return None
-        writers = self._get_writers(table)
+        writers = self._get_column_converters(table)
         return {name: None if value is None else writers[name](value) for name, value in image.items()}
 
-    def _get_writers(self, table: SqlTable) -> dict[str, ValueWriter]:
+    def _get_column_converters(self, table: SqlTable) -> dict[str, ValueConverter]:
         cached = self._writers.get(id(table))
         if cached is None:
             if len(self._writers) >= _MAX_CACHED_TABLES:
                 self._writers.clear()
-            writers = {column.name: create_value_writer(column, self.options) for column in table.columns}
+            writers = {column.name: create_value_converter(column, self.options) for column in table.columns}
             cached = self._writers[id(table)] = (table, writers)
         return cached[1]
 
@@ -286,7 +292,7 @@ class DebeziumEncoder(msgspec.Struct):
     def _query_text(self, query: str | None) -> str | None:
         return None if query is None or not self.options.include_query else to_json_safe_text(query)
 
-    def _transaction_block(self, change: ChangeEvent) -> Message:
+    def _build_numbered_transaction_member(self, change: ChangeEvent) -> Message:
         """Return the transaction member with the message's numbers in it; None if its beginning was not read."""
         transaction = change.transaction if self.options.provide_transaction_metadata else None
         if transaction is None or not transaction.has_begin or change.table is None:
@@ -321,11 +327,16 @@ def _transaction_id(transaction: ChangeTransaction) -> str:
     return transaction.id or f"file={transaction.file},pos={transaction.offset}"
 
 
-def _primary_key(table: SqlTable, image: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> Message | None:
-    """Return the values of the primary key. other: image that supplies the values missing in the first image."""
+def _extract_primary_key_values(
+    table: SqlTable, image: Mapping[str, Any] | None, fallback_image: Mapping[str, Any] | None
+) -> Message | None:
+    """Return the values of the primary key.
+
+    fallback_image: image that supplies the values missing in the first image.
+    """
     if not table.key:
         return None
-    images = [one for one in (image, other) if one is not None]
+    images = [one for one in (image, fallback_image) if one is not None]
     values = {name: one[name] for name in table.key for one in images[:1] if name in one}
     for name in table.key:
         if name not in values and len(images) > 1 and name in images[1]:

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from binlogtool.export.envelopes.debezium import ValueWriter, create_value_writer
+from binlogtool.export.envelopes.debezium import ValueConverter, create_value_converter
 from binlogtool.export.output_options import EnvelopeOptions
 from binlogtool.format_api.encode_json import encode_json, encode_json_lines
 from binlogtool.format_api.row_output_interfaces import CellRun, ChangeRows, ColumnCells, SqlColumn, SqlTable
@@ -20,7 +20,7 @@ from binlogtool.limits import Limits
 
 # --- Values of a column ---
 
-StoredValues = Callable[[ColumnCells], Iterable[Any]]
+CellValuesReader = Callable[[ColumnCells], Iterable[Any]]
 """Returns the values of all cells as the message has them; those of cells without a stored value are arbitrary."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -42,7 +42,7 @@ def _read_unsigned(cells: ColumnCells) -> Iterator[int]:
     return (value & _MASK_64 for value in _read_integers(cells))
 
 
-def _read_wide(cells: ColumnCells) -> Iterator[int]:
+def _read_128_bit_integers(cells: ColumnCells) -> Iterator[int]:
     """Yield numbers of 128 bits."""
     words = cells.values.tolist()
     return (high << 64 | low & _MASK_64 for low, high in zip(words[::2], words[1::2], strict=True))
@@ -74,7 +74,7 @@ def _read_bytes(cells: ColumnCells) -> Sequence[bytes]:
     return [bytes(cells.data[a:b]) for a, b in zip(cells.values, cells.values[1:], strict=False)]
 
 
-def _read_names(column: SqlColumn, cells: ColumnCells) -> Sequence[Any]:
+def _read_enum_or_set_names(column: SqlColumn, cells: ColumnCells) -> Sequence[Any]:
     """Read an ENUM or SET, whose names the log may lack."""
     numbers, names = _read_integers(cells), column.values
     if cells.texts is None:
@@ -85,7 +85,7 @@ def _read_names(column: SqlColumn, cells: ColumnCells) -> Sequence[Any]:
 
 
 def _format_decimals(scale: int, cells: ColumnCells) -> Iterator[str]:
-    for number in _read_wide(cells):
+    for number in _read_128_bit_integers(cells):
         digits = str(abs(number)).rjust(scale + 1, "0")
         text = f"{digits[:-scale]}.{digits[-scale:]}" if scale else digits
         yield f"-{text}" if number < 0 else text
@@ -97,14 +97,14 @@ def _format_timestamps(scale: int, cells: ColumnCells) -> Iterator[str]:
         yield f"{text}.{micros % 1_000_000:06}"[: 20 + scale] + "Z" if scale else f"{text}Z"
 
 
-def _convert(read: StoredValues, writer: ValueWriter, cells: ColumnCells) -> Sequence[Any]:
+def _convert(read: CellValuesReader, writer: ValueConverter, cells: ColumnCells) -> Sequence[Any]:
     flags = bytes(cells.valid)
     return [writer(value) if flag == 1 else None for value, flag in zip(read(cells), flags, strict=False)]
 
 
-def _stored_values(column: SqlColumn, options: EnvelopeOptions) -> StoredValues | None:
+def _choose_cell_values_reader(column: SqlColumn, options: EnvelopeOptions) -> CellValuesReader | None:
     """Return the function for the stored values of a column; None if this module knows no function for them."""
-    kind, writer = column.type, create_value_writer(column, options)
+    kind, writer = column.type, create_value_converter(column, options)
     if kind == "bigint" and column.unsigned:
         return _read_integers if options.unsigned_bigint == "long" else partial(_convert, _read_unsigned, writer)
     if kind in _INTEGERS:
@@ -125,7 +125,7 @@ def _stored_values(column: SqlColumn, options: EnvelopeOptions) -> StoredValues 
     if kind == "time":
         return partial(_convert, _read_texts, writer)
     if kind in ("enum", "set"):
-        return partial(_read_names, column)
+        return partial(_read_enum_or_set_names, column)
     return _read_texts if kind in _TEXTS else _read_bytes if kind in _BYTES else None
 
 
@@ -133,8 +133,8 @@ class ColumnEncoder:
     """Encodes the cells of one column as JSON."""
 
     def __init__(self, column: SqlColumn, options: EnvelopeOptions) -> None:
-        self._column, self._write = column, create_value_writer(column, options)
-        self._stored_values = _stored_values(column, options)
+        self._column, self._write = column, create_value_converter(column, options)
+        self._stored_values = _choose_cell_values_reader(column, options)
 
     def encode(self, cells: ColumnCells, limits: Limits) -> list[bytes]:
         """Return the JSON of each cell.
@@ -162,7 +162,7 @@ class ColumnEncoder:
 # --- Messages of the rows of events ---
 
 
-class _Images:
+class _RowImagesJson:
     """JSON of the images of the rows of one run of cells, made when it is asked for."""
 
     def __init__(
@@ -179,32 +179,47 @@ class _Images:
             self._columns[index, side] = self._encoders[index].encode(cells, self._limits)
         return self._columns[index, side]
 
-    def read_images(self, side: int, absent: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Return one image of each row. side: 0 = before, 1 = after. absent: (side, column) that the log lacks."""
-        lacking = tuple(index for one, index in absent if one == side)
-        if (side, lacking) not in self._images:
-            present = [(index, side) for index in range(len(self._table.columns)) if index not in lacking]
-            self._images[side, lacking] = self._join(present)
-        return self._images[side, lacking]
+    def encode_row_images(self, image_side: int, absent_columns: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Return one image of each row. image_side: 0 = before, 1 = after.
 
-    def read_keys(self, side: int, sides: int, absent: Sequence[tuple[int, int]]) -> list[bytes] | None:
-        """Return the key of each row; None if the table has none. side: the image that it is from, if that has it."""
+        absent_columns: (side, column) that the log lacks.
+        """
+        lacking = tuple(index for one, index in absent_columns if one == image_side)
+        if (image_side, lacking) not in self._images:
+            present = [(index, image_side) for index in range(len(self._table.columns)) if index not in lacking]
+            self._images[image_side, lacking] = self._build_json_objects(present)
+        return self._images[image_side, lacking]
+
+    def encode_row_keys(
+        self, preferred_side: int, available_sides: int, absent_columns: Sequence[tuple[int, int]]
+    ) -> list[bytes] | None:
+        """Return the key of each row; None if the table has none.
+
+        preferred_side: the image that it is from, if that has it.
+        """
         if not self._table.key:
             return None
         names = [column.name for column in self._table.columns]
         indexes = [names.index(name) for name in self._table.key]
         places = [
-            next(((i, one) for one in (side, 1 - side) if sides >> one & 1 and (one, i) not in absent), None)
+            next(
+                (
+                    (i, one)
+                    for one in (preferred_side, 1 - preferred_side)
+                    if available_sides >> one & 1 and (one, i) not in absent_columns
+                ),
+                None,
+            )
             for i in indexes
         ]
-        return self._join([one for one in places if one is not None])
+        return self._build_json_objects([one for one in places if one is not None])
 
-    def _join(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
-        if not places:
+    def _build_json_objects(self, column_sides: Sequence[tuple[int, int]]) -> list[bytes]:
+        if not column_sides:
             return [b"{}"] * self._count
-        names = (encode_json(self._table.columns[index].name).replace(b"%", b"%%") for index, _ in places)
+        names = (encode_json(self._table.columns[index].name).replace(b"%", b"%%") for index, _ in column_sides)
         template = b"{%b}" % b",".join(name + b":%b" for name in names)
-        return list(map(template.__mod__, zip(*(self._read_column(*place) for place in places), strict=True)))
+        return list(map(template.__mod__, zip(*(self._read_column(*place) for place in column_sides), strict=True)))
 
 
 class _EventSource(NamedTuple):
@@ -239,7 +254,7 @@ class DebeziumRowEncoder:
     ) -> int:
         """Add the lines of each event of a run; return the number of messages."""
         events, encoders = rows.events, self._get_encoders(table)
-        images = _Images(run, sum(events.row_counts[n] for n in run.event_numbers), table, encoders, limits)
+        images = _RowImagesJson(run, sum(events.row_counts[n] for n in run.event_numbers), table, encoders, limits)
         head, tail = self._source_templates(rows, table)
         kinds = {
             kind: _KindImages(images, *events.kinds[kind])
@@ -306,11 +321,11 @@ class DebeziumRowEncoder:
 class _KindImages:
     """The images and keys of rows with one kind of images. sides: 1 = before, 2 = after, 3 = both."""
 
-    def __init__(self, images: _Images, sides: int, absent: Sequence[tuple[int, int]]) -> None:
-        self.before = images.read_images(0, absent) if sides & 1 else None
-        self.after = images.read_images(1, absent) if sides & 2 else None
-        self.keys = images.read_keys(int(sides != 1), sides, absent)
-        self.old_keys = images.read_keys(0, sides, absent) if sides == 3 else None
+    def __init__(self, images: _RowImagesJson, sides: int, absent: Sequence[tuple[int, int]]) -> None:
+        self.before = images.encode_row_images(0, absent) if sides & 1 else None
+        self.after = images.encode_row_images(1, absent) if sides & 2 else None
+        self.keys = images.encode_row_keys(int(sides != 1), sides, absent)
+        self.old_keys = images.encode_row_keys(0, sides, absent) if sides == 3 else None
 
 
 _HOLE = object()

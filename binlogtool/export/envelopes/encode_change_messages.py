@@ -35,7 +35,7 @@ from binlogtool.limits import Limits
 MessageEncoder = DebeziumEncoder | MaxwellEncoder | CanalEncoder
 
 
-class MessageScript(msgspec.Struct):
+class ChangeMessageWriter(msgspec.Struct):
     """Script writer that makes the change messages of a log.
 
     table_options: the tables whose messages are written. row_encoder: encodes many rows at once; None = changes one by
@@ -53,21 +53,27 @@ class MessageScript(msgspec.Struct):
     _remarked_tables: set[str] = msgspec.field(default_factory=set)
     _selected_by_table: dict[str, bool] = msgspec.field(default_factory=dict)
 
-    def read_records(
+    def make_record_texts(
         self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
     ) -> list[bytes | BodyWithFindings]:
         """Return the lines for each record; see `format_api.row_output_interfaces.ScriptWriter`."""
         lines = list[bytes | BodyWithFindings]()
         for content in self.changes.read_records(context, batch, start, stop, limits):
             data = b"".join(self._encode_lines(content.changes))
-            findings = tuple(filter(self.table_options.is_relevant, content.findings))
-            findings = findings if content.about is None else self._filter_findings(_to_table(content.about), findings)
+            findings = tuple(filter(self.table_options.is_finding_about_selected_table, content.findings))
+            findings = (
+                findings
+                if content.about is None
+                else self._replace_findings_of_unselected_table(_to_table(content.about), findings)
+            )
             lines.append(BodyWithFindings(data, findings) if findings else data)
         return lines
 
-    def _filter_findings(self, table: TableSchema, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    def _replace_findings_of_unselected_table(
+        self, table: TableSchema, findings: tuple[Finding, ...]
+    ) -> tuple[Finding, ...]:
         """Return the findings about unlogged changes of a table; for tables that are not selected, a single note."""
-        if not findings or self.table_options.may_be_selected(table):
+        if not findings or self.table_options.may_select_ignoring_case(table):
             return findings
         is_new = table.name not in self._remarked_tables
         self._remarked_tables.add(table.name)
@@ -97,7 +103,7 @@ class MessageScript(msgspec.Struct):
             answer = self._selected_by_table[table.full_name] = self.table_options.is_selected(_to_table(table))
         return answer
 
-    def write_compiled(
+    def write_until_unsupported(
         self,
         context: Any,
         batch: Batch | FlatRecords,
@@ -118,11 +124,13 @@ class MessageScript(msgspec.Struct):
             return encoder.encode_rows(rows, self._is_table_selected, limits)
 
         before = encoder.message_count
-        data, reached = self.changes.encode_events(context, batch, start, stop, limits, compile_, encode)
+        data, reached = self.changes.encode_rows_until_unsupported(
+            context, batch, start, stop, limits, compile_, encode
+        )
         self.count += encoder.message_count - before
         return data, reached
 
-    def skip_records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> None:
+    def note_unselected_records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> None:
         """Do nothing: a skipped record gives no message."""
 
     @property
@@ -135,14 +143,14 @@ class MessageScript(msgspec.Struct):
         """True if no message was written; see `format_api.row_output_interfaces.ScriptWriter`."""
         return not self.count
 
-    def handle_missing_records(self, what: str = "") -> bytes:
+    def write_text_for_gap(self, what: str = "") -> bytes:
         """Return the messages held back when records are lost; see `format_api.row_output_interfaces.ScriptWriter`."""
-        self.changes.handle_missing_records()
-        return b"".join(self._write_messages(self.encoder.flush()))
+        self.changes.note_missing_records()
+        return b"".join(self._write_messages(self.encoder.release_uncommitted_messages()))
 
     def finish(self) -> bytes:
         """Return the messages held back at the end of the log; see `format_api.row_output_interfaces.ScriptWriter`."""
-        return b"".join(self._write_messages(self.encoder.flush()))
+        return b"".join(self._write_messages(self.encoder.release_uncommitted_messages()))
 
     def final_findings(self) -> Sequence[Finding]:
         """Return a finding about a transaction without end; see `format_api.row_output_interfaces.ScriptWriter`."""
@@ -152,20 +160,20 @@ class MessageScript(msgspec.Struct):
         return (make_finding("incomplete-transaction", None, 0, text, severity=Severity.WARNING),)
 
 
-def message_script_factory(
+def make_change_message_writer_factory(
     options: EnvelopeOptions, selection: Selection, message_sink: Callable[[ChangeMessage], None] | None = None
-) -> Callable[[ChangeReader], MessageScript]:
+) -> Callable[[ChangeReader], ChangeMessageWriter]:
     """Return the function that creates the message writer of a log (`core.open_log.LogReader.change_messages`).
 
-    message_sink: see `MessageScript`.
+    message_sink: see `ChangeMessageWriter`.
 
     Raises:
         UsageError: the options contradict each other or the selection.
     """
-    options.check()
+    options.refuse_invalid_options()
     refuse_record_filters(selection, "messages need whole transactions")
     table_options = TypedRowOptions(selection.objects, selection.exclude_objects)
-    return lambda changes: MessageScript(
+    return lambda changes: ChangeMessageWriter(
         changes,
         _create_encoder(options, keeps_changes=message_sink is not None),
         table_options,

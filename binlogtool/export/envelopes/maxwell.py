@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from binlogtool.export.envelopes.convert_values import ChangeMessage, to_json_document, to_json_safe_text
+from binlogtool.export.envelopes.convert_values import ChangeMessage, to_json_safe_text, unwrap_typed_json_document
 from binlogtool.format_api.encode_json import encode_json
 from binlogtool.format_api.row_output_interfaces import (
     BEGIN,
@@ -44,7 +44,7 @@ def wkb_to_wkt(data: bytes) -> str | None:
     """Return the text of a geometry; None if the bytes are invalid, or a coordinate is not finite."""
     reader = _WkbReader(data)
     try:
-        text = reader.read_geometry(_MAX_DEPTH)
+        text = reader.read_geometry_as_wkt(_MAX_DEPTH)
     except (struct.error, ValueError):
         return None
     return text if reader.offset == len(data) else None
@@ -56,54 +56,54 @@ class _WkbReader:
     def __init__(self, data: bytes) -> None:
         self._data, self.offset, self._byte_order = data, 0, "<"
 
-    def read_geometry(self, depth: int) -> str:
+    def read_geometry_as_wkt(self, max_depth: int) -> str:
         """Return the text of the next geometry.
 
         Raises:
             ValueError, struct.error: the bytes are invalid.
         """
-        kind, body = self._read_kind_and_body(depth)
+        kind, body = self._read_type_and_wkt_body(max_depth)
         return f"{_GEOMETRY_NAMES[kind]} {body}"
 
-    def _read_kind_and_body(self, depth: int) -> tuple[int, str]:
-        if not depth:
+    def _read_type_and_wkt_body(self, max_depth: int) -> tuple[int, str]:
+        if not max_depth:
             raise ValueError("too deep")
         self._byte_order = "<" if self._data[self.offset : self.offset + 1] == b"\1" else ">"
         self.offset += 1
-        kind = self._read_count()
+        kind = self._read_uint32()
         if kind not in _GEOMETRY_NAMES:
             raise ValueError("no geometry")
-        return kind, self._read_body(kind, depth)
+        return kind, self._read_wkt_body(kind, max_depth)
 
-    def _read_body(self, kind: int, depth: int) -> str:
-        if kind == _POINT:
-            return f"({self._read_coordinates()})"
-        if kind == _LINE:
-            return self._read_list(self._read_coordinates)
-        if kind == _POLYGON:
-            return self._read_list(lambda: self._read_list(self._read_coordinates))
-        if kind == _COLLECTION:
-            return self._read_list(lambda: self.read_geometry(depth - 1))
-        return self._read_list(lambda: self._read_kind_and_body(depth - 1)[1])
+    def _read_wkt_body(self, geometry_type: int, max_depth: int) -> str:
+        if geometry_type == _POINT:
+            return f"({self._read_wkt_coordinates()})"
+        if geometry_type == _LINE:
+            return self._read_wkt_list(self._read_wkt_coordinates)
+        if geometry_type == _POLYGON:
+            return self._read_wkt_list(lambda: self._read_wkt_list(self._read_wkt_coordinates))
+        if geometry_type == _COLLECTION:
+            return self._read_wkt_list(lambda: self.read_geometry_as_wkt(max_depth - 1))
+        return self._read_wkt_list(lambda: self._read_type_and_wkt_body(max_depth - 1)[1])
 
-    def _read_list(self, read_member: Callable[[], str]) -> str:
-        count = self._read_count()
+    def _read_wkt_list(self, read_member: Callable[[], str]) -> str:
+        count = self._read_uint32()
         if count > len(self._data) - self.offset:
             raise ValueError("more than there is")
         return f"({', '.join([read_member() for _ in range(count)])})" if count else "EMPTY"
 
-    def _read_count(self) -> int:
+    def _read_uint32(self) -> int:
         (count,) = struct.unpack_from(f"{self._byte_order}I", self._data, self.offset)
         self.offset += 4
         return int(count)
 
-    def _read_coordinates(self) -> str:
+    def _read_wkt_coordinates(self) -> str:
         x, y = struct.unpack_from(f"{self._byte_order}2d", self._data, self.offset)
         self.offset += 16
-        return f"{_format_number(x)} {_format_number(y)}"
+        return f"{_format_coordinate(x)} {_format_coordinate(y)}"
 
 
-def _format_number(value: float) -> str:
+def _format_coordinate(value: float) -> str:
     """Return a number with up to 16 decimal places, never in exponent notation."""
     if not math.isfinite(value):
         raise ValueError("no place")
@@ -131,11 +131,11 @@ class _HeldMessage(NamedTuple):
     tail: Any
     change: ChangeEvent | None
 
-    def complete(self, members: Message) -> ChangeMessage:
-        """Return the whole message. members: about its commit."""
+    def join_with_commit_members(self, commit_members: Message) -> ChangeMessage:
+        """Return the whole message. commit_members: about its commit."""
         if self.change is not None:
-            return {**self.head, **members, **self.tail}, self.change
-        return b"%b,%b,%b" % (self.head[:-1], encode_json(members)[1:-1], self.tail[1:]), None
+            return {**self.head, **commit_members, **self.tail}, self.change
+        return b"%b,%b,%b" % (self.head[:-1], encode_json(commit_members)[1:-1], self.tail[1:]), None
 
 
 class MaxwellEncoder(msgspec.Struct):
@@ -156,15 +156,15 @@ class MaxwellEncoder(msgspec.Struct):
         """Yield the messages for the changes of a record."""
         for change in changes:
             if change.kind == BEGIN:  # an earlier transaction whose messages are held has no end
-                yield from self.flush()
+                yield from self.release_uncommitted_messages()
             elif change.kind == END:
-                yield from self._commit_held(change.xid)
+                yield from self._release_committed_messages(change.xid)
             elif change.kind in ROW_KINDS and change.table is not None:
                 yield from self._hold_row_until_commit(change, change.table)
             elif change.kind == DDL and change.action in _DDL_TYPES:
                 yield _ddl_message(change), change
 
-    def flush(self) -> Iterator[ChangeMessage]:
+    def release_uncommitted_messages(self) -> Iterator[ChangeMessage]:
         """Return the messages of a transaction whose end was not read, without a commit number."""
         written, self.written_rows = list(self._complete_held_messages()), 0
         return iter(written)
@@ -172,11 +172,11 @@ class MaxwellEncoder(msgspec.Struct):
     def _complete_held_messages(self) -> Iterator[ChangeMessage]:
         held, self.held_messages, self.held_bytes = self.held_messages, [], 0
         for message in held:
-            yield message.complete({"xoffset": self.written_rows})
+            yield message.join_with_commit_members({"xoffset": self.written_rows})
             self.written_rows += 1
 
     def _hold_row_until_commit(self, change: ChangeEvent, table: SqlTable) -> Iterator[ChangeMessage]:
-        head, tail = self._message_head(change, table), _message_tail(change, table)
+        head, tail = self._build_members_before_commit(change, table), _build_members_after_commit(change, table)
         first, last = encode_json(head), encode_json(tail)
         kept = _HeldMessage(head, tail, change) if self.keeps_changes else _HeldMessage(first, last, None)
         self.held_messages.append(kept)
@@ -186,7 +186,7 @@ class MaxwellEncoder(msgspec.Struct):
             yield from self._complete_held_messages()
             self.held_messages.append(newest)
 
-    def _message_head(self, change: ChangeEvent, table: SqlTable) -> Message:
+    def _build_members_before_commit(self, change: ChangeEvent, table: SqlTable) -> Message:
         """Return the first members of a message; the statement is included only in rows of its first row event."""
         place = change.place
         if place.query is None:
@@ -197,7 +197,7 @@ class MaxwellEncoder(msgspec.Struct):
         query = {"query": to_json_safe_text(place.query)} if is_shown and place.query is not None else {}
         return {"database": table.database, "table": table.name, **query, "type": change.kind, "ts": place.logged}
 
-    def _commit_held(self, xid: int | None) -> Iterator[ChangeMessage]:
+    def _release_committed_messages(self, xid: int | None) -> Iterator[ChangeMessage]:
         number = {} if xid is None else {"xid": xid}
         (held, self.held_messages, self.held_bytes), offset, self.written_rows = (
             (self.held_messages, [], 0),
@@ -206,10 +206,12 @@ class MaxwellEncoder(msgspec.Struct):
         )
         for index, message in enumerate(held, 1):
             is_last = index == len(held)
-            yield message.complete(number | ({"commit": True} if is_last else {"xoffset": offset + index - 1}))
+            yield message.join_with_commit_members(
+                number | ({"commit": True} if is_last else {"xoffset": offset + index - 1})
+            )
 
 
-def _message_tail(change: ChangeEvent, table: SqlTable) -> Message:
+def _build_members_after_commit(change: ChangeEvent, table: SqlTable) -> Message:
     place, transaction = change.place, change.transaction
     message: Message = {"position": f"{place.file}:{place.offset}"}
     if transaction is not None and transaction.id is not None:
@@ -224,28 +226,30 @@ def _message_tail(change: ChangeEvent, table: SqlTable) -> Message:
     message["primary_key_columns"] = table.key
     message["data"] = data
     if change.before is not None and change.after is not None:
-        old = old_values(change)
+        old = old_values_of_changed_columns(change)
         if old:
             message["old"] = _image_values(columns, old)
     return message
 
 
-def old_values(change: ChangeEvent) -> Image:
+def old_values_of_changed_columns(change: ChangeEvent) -> Image:
     """Return the old values of the columns that an UPDATE changed."""
     after = change.after or {}
     return {name: value for name, value in (change.before or {}).items() if name not in after or after[name] != value}
 
 
 def _image_values(columns: dict[str, SqlColumn], image: Image) -> Message:
-    return {name: None if value is None else _to_value(columns[name], value) for name, value in image.items()}
+    return {
+        name: None if value is None else _value_to_maxwell_json(columns[name], value) for name, value in image.items()
+    }
 
 
-def _to_value(column: SqlColumn, value: Any) -> Any:
+def _value_to_maxwell_json(column: SqlColumn, value: Any) -> Any:
     """Convert a value: bytes to base64, SET to a list, JSON to its document, DECIMAL to a number."""
     if column.type == "decimal":
         return msgspec.Raw(str(value).encode())
     if column.type == "json":
-        return to_json_document(value)
+        return unwrap_typed_json_document(value)
     if column.type == "geometry" and not isinstance(value, bytes):
         return wkb_to_wkt(value["wkb"]) or value["wkb"]
     return value

@@ -19,18 +19,18 @@ from msgspec.structs import replace
 from binlogtool.core.record_and_selection_types import ScriptSummary
 from binlogtool.errors import UsageError
 from binlogtool.export.envelopes.convert_values import ChangeMessage
-from binlogtool.export.envelopes.maxwell import old_values
+from binlogtool.export.envelopes.maxwell import old_values_of_changed_columns
 from binlogtool.export.manifest import FindingTally, Manifest, ReadRequest
 from binlogtool.export.output_options import EnvelopeOptions, TypedRowOptions
 from binlogtool.export.spool_to_table_files import conform_table
-from binlogtool.export.table_spool import SpooledTable, TableMemory, TableSpool, TableSpools
+from binlogtool.export.table_spool import SpooledTable, SpoolMemoryLimiter, TableSpool, TableSpools
 from binlogtool.export.typed_columns import (
     TableBatch,
     TableEvolution,
     TypedColumn,
     ambiguous_table_error,
+    build_row_cells,
     to_arrow_type,
-    to_cells,
     to_sql_type,
 )
 from binlogtool.export.write_json_sql_raw import StreamJob
@@ -44,7 +44,7 @@ from binlogtool.format_api.row_output_interfaces import (
     TableRow,
     TableSchema,
     estimate_value_bytes,
-    pad_image,
+    pad_binary_columns,
 )
 
 # --- Messages as rows of a table ---
@@ -94,7 +94,7 @@ class MessageRowLayout(msgspec.Struct, frozen=True):
         return row
 
 
-def to_table(change: ChangeEvent) -> TableSchema | None:
+def build_changed_table_schema(change: ChangeEvent) -> TableSchema | None:
     """Return the table of a row change; None if its columns are unknown."""
     table = change.table
     if table is None or not table.columns:
@@ -109,7 +109,9 @@ def _image_cells(
     """Return the cells of two images; columns that the table does not have at this time are not listed as absent."""
     change_columns = change.table.columns if change.table is not None else ()
     sizes = {one.name: one.size for one in change_columns if one.type == "binary"}
-    cells = to_cells(TableRow(table, change.kind, *(pad_image(image, sizes) for image in images)), fields)
+    cells = build_row_cells(
+        TableRow(table, change.kind, *(pad_binary_columns(image, sizes) for image in images)), fields
+    )
     table_columns = {column.name for column in table.columns}
     cells["absent"] = [path for path in cells["absent"] or () if path.partition(".")[2] in table_columns] or None
     return cells
@@ -129,7 +131,7 @@ def _maxwell_images(
     """Return the typed images of a row; `changed` lists the columns in `old`, including those with NULL."""
     if "data" not in members:
         return {}
-    old = old_values(change) if "old" in members else None
+    old = old_values_of_changed_columns(change) if "old" in members else None
     data_cells = _image_cells(change, table, fields, None, change.before if change.after is None else change.after)
     old_cells = _image_cells(change, table, fields, old, None)
     absent = [path.replace("after.", "data.", 1) for path in data_cells["absent"] or ()]
@@ -218,7 +220,7 @@ class MessageTableSpool(TableSpool):
     """Spools messages. typed: the images have the columns of one table."""
 
     def __init__(
-        self, *arguments: Any, row_layout: MessageRowLayout, typed: bool, memory: TableMemory, **more: Any
+        self, *arguments: Any, row_layout: MessageRowLayout, typed: bool, memory: SpoolMemoryLimiter, **more: Any
     ) -> None:
         super().__init__(*arguments, **more)
         self._row_layout, self._typed, self._memory = row_layout, typed, memory
@@ -240,7 +242,7 @@ class MessageTableSpool(TableSpool):
     def _update_table(self, change: ChangeEvent) -> None:
         if change.table is self._last or (change.table is not None and not change.table.columns):
             return
-        self._last, table = change.table, to_table(change)
+        self._last, table = change.table, build_changed_table_schema(change)
         if table is not None:
             if self._table is None or table.columns != self._table.columns:
                 self.flush()
@@ -321,25 +323,30 @@ class MessageRows(RowKind, frozen=True):
         """Read what a task reads, and spool its messages."""
         tables, result = _MessageTables(self, reader, pool), SpoolResult([], FindingTally(), MessageOutcome())
         options = replace(self.options, tombstones=self.options.envelope != "debezium")
-        for _ in self.read_streams(reader, options, result, tables.add_message):
+        for _ in self.read_messages_as_lines(reader, options, result, tables.add_message):
             pass
         result.outcome.unplaced = tables.unplaced
         result.tables = tables.spools.finish()
         return result
 
-    def read_streams(
-        self, reader: TaskReader, options: EnvelopeOptions, result: SpoolResult,
+    def read_messages_as_lines(
+        self, reader: TaskReader, options: EnvelopeOptions, spool_result: SpoolResult,
         message_sink: Callable[[ChangeMessage], None] | None = None,
     ) -> Iterator[bytes | memoryview]:  # fmt: skip
         """Yield the messages of what a task reads as lines, or pass them on; add to the findings and the outcome."""
-        report, request, outcome, tally = reader.make_progress(), reader.request, result.outcome, result.finding_tally
+        report, request, outcome, tally = (
+            reader.make_progress(),
+            reader.request,
+            spool_result.outcome,
+            spool_result.finding_tally,
+        )
         for opened in reader.open_parts():
             stream = StreamJob(
                 "jsonl", replace(request, selection=opened.selection), envelope=options,
                 message_sink=message_sink, on_read=lambda file, end: report(file, end, outcome.message_count),
             )  # fmt: skip
             yield from stream.encode_parts(
-                stream.account_parts(stream.read_parts(opened.log, opened.part), []), reader.folder
+                stream.count_parts_and_drop_damage(stream.read_parts(opened.log, opened.part), []), reader.folder
             )
             tally.merge(stream.finding_tally)
             outcome.add(stream)
@@ -357,9 +364,9 @@ class MessageRows(RowKind, frozen=True):
             merged.add(one)
         return merged
 
-    def check_result(self, result: SpoolResult, tables: Collection[str], request: ReadRequest) -> None:
+    def check_named_tables_exist(self, result: SpoolResult, table_names: Collection[str], request: ReadRequest) -> None:
         """Check that there are messages of the tables that the options name. Raises UsageError: there are none."""
-        if self.typed_options is not None and self.typed_options.objects and not tables:
+        if self.typed_options is not None and self.typed_options.objects and not table_names:
             raise UsageError(f"--object {self.typed_options.objects[0]}: the log contains no change of such a table")
 
     def complete_manifest(self, manifest: Manifest, result: SpoolResult) -> Manifest:
@@ -422,11 +429,11 @@ class _MessageTables:
                 self.unplaced.add(name)
                 return
         if not self._kind.per_table:
-            self._check_single_table(table)
+            self._refuse_second_table(table)
         self._names.add(name)
         self.spools[name].add_message(members, change)
 
-    def _check_single_table(self, table: SqlTable) -> None:
+    def _refuse_second_table(self, table: SqlTable) -> None:
         """Raise UsageError if messages about different tables would be mixed."""
         self._first_table = self._first_table or table
         if self._first_table is not table and self._first_table.full_name != table.full_name:

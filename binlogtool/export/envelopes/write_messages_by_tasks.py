@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from binlogtool.core.open_log import LogReader, open_log
 from binlogtool.errors import InputOutputError
-from binlogtool.export.atomic_output import create_task_folder
+from binlogtool.export.atomic_output import reserve_temporary_task_folder
 from binlogtool.export.envelopes.messages_to_arrow import MessageOutcome, MessageRows
 from binlogtool.export.manifest import FindingTally, Manifest, ManifestInput
 from binlogtool.export.table_files import WrittenFile
@@ -31,7 +31,7 @@ class MessageLines(MessageRows, frozen=True):
         reader.folder.mkdir(parents=True)
         file = WrittenFile(reader.folder, "lines.jsonl")
         with file.path.open("xb") as out:
-            for data in self.read_streams(reader, self.options, result):
+            for data in self.read_messages_as_lines(reader, self.options, result):
                 checksum = CRC32.kernel(data, checksum)
                 out.write(data)
         result.outcome.checksum = checksum
@@ -51,20 +51,20 @@ class MessageLineJob(RowTableJob, frozen=True, kw_only=True):
             UsageError: a format has no row changes, or the log has no names that the selection contains.
             InputOutputError, LimitError.
         """
-        with self.open(inputs) as (runner, limits), create_task_folder(stage) as folder:
-            request, inputs, tasks = self._plan(runner, inputs)
+        with self.open_job_runner(inputs) as (runner, limits), reserve_temporary_task_folder(stage) as folder:
+            request, inputs, tasks = self._plan_spool_tasks(runner, inputs)
             folder.mkdir()
             spooler = TableSpooler(request, self.kind, self.shape, str(folder.absolute()), limits)
-            results = self._spool(runner, spooler, tasks)
-            checksum = _join_files(results, stage)
-            stream = self._make_stream(self.kind.merge_results(results))
+            results = self._run_spool_tasks_until_consistent(runner, spooler, tasks)
+            checksum = _join_task_files_with_crc32(results, stage)
+            stream = self._merge_results_into_stream_job(self.kind.merge_results(results))
             files, options = [one.path for one in inputs if not one.trouble], self.request.read_options()
             with open_log(files, options, LogReader) as log:
-                stream.check_names_exist(log)
-            manifest, spark = stream.prove_output(inputs, stage, checksum), runner.describe()
+                stream.require_selection_not_empty(log)
+            manifest, spark = stream.verify_output_and_build_manifest(inputs, stage, checksum), runner.describe()
         return replace(manifest, details={**manifest.details, "spark": spark}) if spark else manifest
 
-    def _make_stream(self, result: SpoolResult) -> StreamJob:
+    def _merge_results_into_stream_job(self, result: SpoolResult) -> StreamJob:
         """Return the job of a file that has the messages of all tasks. result: of all tasks."""
         outcome: MessageOutcome = result.outcome
         return StreamJob(
@@ -75,14 +75,14 @@ class MessageLineJob(RowTableJob, frozen=True, kw_only=True):
         )  # fmt: skip
 
 
-def _join_files(results: list[SpoolResult], target: Path) -> int:
+def _join_task_files_with_crc32(results: list[SpoolResult], output_path: Path) -> int:
     """Append the files of all tasks to a new file; return its CRC-32.
 
     Raises:
         InputOutputError: a file is not there, or differs from what its task wrote.
     """
     whole = 0
-    with target.open("xb") as out:
+    with output_path.open("xb") as out:
         for result in results:
             path, checksum = result.tables[0].files[0].path, 0
             require_task_file(path)

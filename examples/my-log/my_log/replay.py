@@ -14,7 +14,7 @@ class Replayer:
     def plan_reads(self):
         return replay_rules.ReadPlan(tuple(self.files))
 
-    def feed(self, name, first, records):
+    def decide_records(self, name, first, records):
         bad = self.files[name]
         for i, whole in enumerate(bad is None or at < bad for at in records.offset):
             (self.position if whole else self.lost)[name] = records.envelope.seq[i] if whole else bad

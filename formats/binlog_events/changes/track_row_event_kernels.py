@@ -1,6 +1,7 @@
 """Track the row events of a batch, their transactions and times, in compiled code.
 
-`select_row_events` stops before each event that it lacks information about, and records nothing for this event.
+`select_row_events_until_unsupported` stops before each event that it lacks information about, and records nothing for
+this event.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     STATEMENT,
     STEP_AT,
     STEP_BITS,
-    get_mark,
+    compute_packed_group_step,
+    get_event_mark,
     is_possible_ddl,
-    is_transaction_begin,
-    step_group,
+    is_transaction_begin_step,
 )
-from binlogtool.formats.binlog_events.transactions.transaction_kernels import is_known_body
+from binlogtool.formats.binlog_events.transactions.transaction_kernels import is_equal_to_packed_words
 from binlogtool.formats.binlog_events.wire_format import GTID, TRANSACTION_PAYLOAD
 
 # State: an array of 64-bit integers.
@@ -43,7 +44,10 @@ UNKNOWN, UNWANTED, WANTED = range(3)
 
 
 class RowEventColumns(NamedTuple):
-    """Columns with one entry per event of a batch. sources, numbers, maps: see `transaction_kernels.track_events`."""
+    """Columns with one entry per event of a batch.
+
+    sources, numbers, maps: see `transaction_kernels.track_events_until_unsupported`.
+    """
 
     codes: Int64s
     servers: Int64s
@@ -88,71 +92,85 @@ class SelectedRowEvents(NamedTuple):
     groups: MutableInt64s
 
 
-@kernel(is_known_body)
-def find_known_head(code: int, buf: UInt8s, pos: int, limit: int, heads: Int64s, entry: int) -> int:
+@kernel(is_equal_to_packed_words)
+def find_rows_header_number(
+    type_code: int, buf: UInt8s, pos: int, limit: int, known_headers: Int64s, first_header_at: int
+) -> int:
     """Return the number of the known head at `buf[pos]`; -1 if it is unknown.
 
     Args:
-        entry: position in `heads` of the first head of the event's map; 0 = none.
+        first_header_at: position in `known_headers` of the first head of the event's map; 0 = none.
     """
-    while entry > 0:
-        size = heads[entry + 2]
-        if heads[entry + 1] == code and size <= limit - pos and is_known_body(heads, entry + 4, buf, pos, pos + size):
-            return heads[entry + 3] + 0
-        entry = heads[entry]
+    while first_header_at > 0:
+        size = known_headers[first_header_at + 2]
+        if (
+            known_headers[first_header_at + 1] == type_code
+            and size <= limit - pos
+            and is_equal_to_packed_words(known_headers, first_header_at + 4, buf, pos, pos + size)
+        ):
+            return known_headers[first_header_at + 3] + 0
+        first_header_at = known_headers[first_header_at]
     return -1
 
 
 @kernel()
-def add_row_event(event: int, head: int, events: RowEventColumns, state: MutableInt64s, rows: SelectedRowEvents) -> int:
-    """Append a row event with this head to `rows`."""
+def append_row_event(
+    event_index: int,
+    header_number: int,
+    events: RowEventColumns,
+    state: MutableInt64s,
+    selected_rows: SelectedRowEvents,
+) -> int:
+    """Append a row event with this head to `selected_rows`."""
     count = state[COUNT]
-    rows.which[count] = event
-    rows.places[count] = events.offsets[event]
-    rows.layouts[count] = head
-    rows.tables[count] = events.maps[event]
-    rows.origins[count] = events.servers[event]
-    rows.times[count] = state[TIME] if state[TIME] else (events.stamps[event] * 1000000 if events.stamps[event] else -1)
-    rows.owners[count] = events.sources[event] + 0
-    rows.serials[count] = events.numbers[event] + 0
-    rows.commits[count] = 0
-    rows.groups[count] = state[GROUP_COUNT]
+    selected_rows.which[count] = event_index
+    selected_rows.places[count] = events.offsets[event_index]
+    selected_rows.layouts[count] = header_number
+    selected_rows.tables[count] = events.maps[event_index]
+    selected_rows.origins[count] = events.servers[event_index]
+    selected_rows.times[count] = (
+        state[TIME] if state[TIME] else (events.stamps[event_index] * 1000000 if events.stamps[event_index] else -1)
+    )
+    selected_rows.owners[count] = events.sources[event_index] + 0
+    selected_rows.serials[count] = events.numbers[event_index] + 0
+    selected_rows.commits[count] = 0
+    selected_rows.groups[count] = state[GROUP_COUNT]
     state[COUNT] = count + 1
     state[TRANSACTION_OPEN] = 1
     return 0
 
 
 @kernel(
-    add_row_event,
-    is_transaction_begin,
+    append_row_event,
+    is_transaction_begin_step,
     load_commit_time,
-    find_known_head,
+    find_rows_header_number,
     find_query_text,
-    get_mark,
+    get_event_mark,
     is_possible_ddl,
-    step_group,
+    compute_packed_group_step,
 )
-def select_row_events(
+def select_row_events_until_unsupported(
     event: int,
     stop: int,
-    selected: UInt8s,
+    selected_flags: UInt8s,
     events: RowEventColumns,
     buf: UInt8s,
     traits: Int64s,
     words: Int64s,
     state: MutableInt64s,
     known_maps: TableMapStates,
-    rows: SelectedRowEvents,
+    selected_rows: SelectedRowEvents,
 ) -> int:
     """Track the events `[event, stop)`; return the index of the event where the kernel stopped.
 
     Args:
-        selected: one byte per event, 0 for events to be skipped.
-        rows: output.
+        selected_flags: one byte per event, 0 for events to be skipped.
+        selected_rows: output.
     """
     while event < stop:
         code = events.codes[event]
-        if selected[event] == 0 or code == TRANSACTION_PAYLOAD:
+        if selected_flags[event] == 0 or code == TRANSACTION_PAYLOAD:
             event += 1
             continue
         trait = traits[code]
@@ -171,7 +189,7 @@ def select_row_events(
             if map_state == UNKNOWN:
                 return event
             if map_state == WANTED and trait & IS_ROWS:
-                head = find_known_head(
+                head = find_rows_header_number(
                     code,
                     buf,
                     pos + known_maps.head_at,
@@ -181,7 +199,7 @@ def select_row_events(
                 )
                 if head < 0:
                     return event
-        mark = get_mark(trait, words, buf, pos, limit)
+        mark = get_event_mark(trait, words, buf, pos, limit)
         if mark == STATEMENT:
             return event
         if trait & IS_GTID:
@@ -191,10 +209,10 @@ def select_row_events(
                 if end < 0:
                     return event
             state[TIME] = time
-        step_result = step_group(state[GROUP_STATE], mark)
+        step_result = compute_packed_group_step(state[GROUP_STATE], mark)
         state[GROUP_STATE] = step_result & GROUP_BITS
         outcome = step_result >> STEP_AT & STEP_BITS
-        if is_transaction_begin(step_result):
+        if is_transaction_begin_step(step_result):
             state[TRANSACTION_OPEN] = 0
             state[GROUP_COUNT] += 1
             if state[COUNT] == 0 and state[CLOSED_BY] == 0:
@@ -202,10 +220,10 @@ def select_row_events(
         if outcome == OPENS and not trait & IS_GTID:
             state[TIME] = 0
         if head >= 0:
-            add_row_event(event, head, events, state, rows)
+            append_row_event(event, head, events, state, selected_rows)
         if outcome == ENDS:
             if state[TRANSACTION_OPEN]:
-                rows.commits[state[COUNT] - 1] = 1
+                selected_rows.commits[state[COUNT] - 1] = 1
                 state[TRANSACTION_OPEN] = 0
             elif state[COUNT] == 0 and state[CLOSED_BY] == 0:
                 state[CLOSED_BY] = CLOSED_BY_END

@@ -52,9 +52,9 @@ from binlogtool.formats.binlog_events.crypt.keys_and_ciphers import (
     EventCipher,
     KeyFileError,
     decrypt_aes_cbc,
-    decrypt_header,
-    from_stream,
-    to_stream,
+    decrypt_common_header,
+    from_encryption_order,
+    to_encryption_order,
 )
 from binlogtool.formats.binlog_events.wire_format import (
     ENCRYPTED_MAGIC,
@@ -129,7 +129,7 @@ class EventStartIndex:
         self._starts = [first]
         self._stride = _BOUNDARY_STRIDE
 
-    def add(self, start: EncryptedEventStart) -> None:
+    def add_unless_nearby(self, start: EncryptedEventStart) -> None:
         """Add an event start, unless a nearby one is already known."""
         if start.offset < self._starts[-1].offset + self._stride:
             return
@@ -157,27 +157,32 @@ class HeaderEvidence:
         self.known_prefixes: set[bytes] = set()
         """Bytes of type and server id, as stored in a header."""
 
-    def remember_known_header(self, header: bytes) -> None:
+    def remember_type_and_server(self, header: bytes) -> None:
         """Record type and server id of an event."""
         if len(self.server_ids) < _MAX_SERVER_IDS:
             self.server_ids.add(int.from_bytes(header[5:9], "little"))
         if len(self.known_prefixes) < _MAX_CACHED:
             self.known_prefixes.add(header[4:9])
 
-    def is_certain(self, header: bytes, at: int) -> bool:
-        """Return whether this is, beyond reasonable doubt, the header of an event that was written at `at`."""
+    def is_certain_header(self, header: bytes, written_offset: int) -> bool:
+        """Return whether this is, beyond reasonable doubt, the header of an event that was written at
+        `written_offset`.
+        """
         _, type_, server, size, end_log_pos, flags = PACKED_HEADER.unpack(header)
         if flags & ~KNOWN_FLAGS:
             return False
-        if end_log_pos == (at + size) & _U32 and not self.is_relay:
+        if end_log_pos == (written_offset + size) & _U32 and not self.is_relay:
             return True
         return (end_log_pos == 0 or server in self.server_ids) and _is_event_type(type_, flags)
 
-    def has_matching_position(self, header: bytes, at: int) -> bool:
+    def has_matching_position(self, header: bytes, written_offset: int) -> bool:
         """Return whether the position in the header agrees with the offset, or is not set."""
-        return self.is_relay or header[13:17] in (_ZERO_POSITION, _pack_uint32((at + read_event_size(header)) & _U32))
+        return self.is_relay or header[13:17] in (
+            _ZERO_POSITION,
+            _pack_uint32((written_offset + read_event_size(header)) & _U32),
+        )
 
-    def is_plausible(self, header: bytes) -> bool:
+    def is_plausible_relay_header(self, header: bytes) -> bool:
         """Return whether this may be the header of a server that was not seen before, in a relay log."""
         time, type_, _, size, _, flags = PACKED_HEADER.unpack(header)
         if flags & ~KNOWN_FLAGS or not HEADER_SIZE <= size <= MAX_EVENT_SIZE or not _is_event_type(type_, 0):
@@ -185,9 +190,9 @@ class HeaderEvidence:
         return time in (0, min(max(time, self._since - _TEN_YEARS), self._since + _TEN_YEARS))
 
 
-def _is_event_type(type_: int, flags: int) -> bool:
+def _is_event_type(type_code: int, flags: int) -> bool:
     """Return whether this is a known event type, or an ignorable one."""
-    return (type_ in EVENT_TYPE_NAMES and type_ != 0) or bool(flags & EventFlag.IGNORABLE)
+    return (type_code in EVENT_TYPE_NAMES and type_code != 0) or bool(flags & EventFlag.IGNORABLE)
 
 
 class EventDecryptor:
@@ -212,7 +217,7 @@ class EventDecryptor:
             if position >= event_range.end:
                 position = event_range.following.offset
                 continue
-            data_start, data = self._plain_bytes(event_range, position)
+            data_start, data = self._plain_bytes_around(event_range, position)
             stop = min(end, data_start + len(data))
             if stop <= position:  # an event that the file does not contain completely
                 return
@@ -225,7 +230,7 @@ class EventDecryptor:
 
     def start_after_anchor(self, anchor: DecryptionAnchor) -> None:
         """Start reading after an anchor; earlier events are not read."""
-        self._event_starts.add(EncryptedEventStart(anchor.offset, anchor.shift))
+        self._event_starts.add_unless_nearby(EncryptedEventStart(anchor.offset, anchor.shift))
         self._evidence.server_ids.update(anchor.server_ids)
 
     # -- events --------------------------------------------------------------------------------------------------
@@ -245,21 +250,21 @@ class EventDecryptor:
 
     def _decrypt_range(self, start: EncryptedEventStart) -> DecryptedRange:
         """Return the range of events that begins at an event start."""
-        self._event_starts.add(start)
+        self._event_starts.add_unless_nearby(start)
         raw = self._read_range(start.offset, _CHUNK_SIZE + FIRST_BLOCK_END)
-        boundaries = _find_boundaries(raw, start.offset, len(raw) < _CHUNK_SIZE + FIRST_BLOCK_END)
+        boundaries = _list_complete_event_boundaries(raw, start.offset, len(raw) < _CHUNK_SIZE + FIRST_BLOCK_END)
         if len(boundaries) < 2:
-            return self._single_event(start)
+            return self._find_range_of_single_event(start)
         plain = self._cipher.decrypt_events(raw, start.offset, boundaries, start.shift)
-        valid_count = self._count_valid(plain, boundaries, start.shift)
-        following = self._find_start(boundaries[valid_count], start.shift)
+        valid_count = self._count_valid_events(plain, boundaries, start.shift)
+        following = self._get_event_start_at(boundaries[valid_count], start.shift)
         if valid_count == 0:
-            return self._recover(start, following)
+            return self._resume_at_next_event(start, following)
         if following is not None:
             return DecryptedRange(
                 start, boundaries[valid_count], following, plain[: boundaries[valid_count] - start.offset]
             )
-        following = self._search(boundaries[valid_count - 1] + FIRST_BLOCK_END, start.shift)
+        following = self._find_next_event_start(boundaries[valid_count - 1] + FIRST_BLOCK_END, start.shift)
         if following.offset < boundaries[valid_count]:  # the last event's size is wrong
             boundaries = [*boundaries[:valid_count], following.offset]
             plain = self._cipher.decrypt_events(raw, start.offset, boundaries, start.shift)
@@ -267,7 +272,7 @@ class EventDecryptor:
             start, boundaries[valid_count], following, plain[: boundaries[valid_count] - start.offset]
         )
 
-    def _count_valid(self, plain: bytes, boundaries: list[int], shift: int) -> int:
+    def _count_valid_events(self, plain: bytes, boundaries: list[int], shift: int) -> int:
         """Return how many consecutive events have a header that matches their offset."""
         base, prefixes, is_relay = boundaries[0], self._evidence.known_prefixes, self._evidence.is_relay
         for count, (low, high) in enumerate(pairwise(boundaries)):
@@ -278,40 +283,42 @@ class EventDecryptor:
                 and (is_relay or plain[i + 13 : i + 17] in (_ZERO_POSITION, _pack_uint32((high - shift) & _U32)))
             ):
                 continue
-            if self._find_start(low, shift) != (low, shift):
+            if self._get_event_start_at(low, shift) != (low, shift):
                 return count
         return len(boundaries) - 1
 
-    def _recover(self, start: EncryptedEventStart, found_start: EncryptedEventStart | None) -> DecryptedRange:
+    def _resume_at_next_event(
+        self, start: EncryptedEventStart, found_start: EncryptedEventStart | None
+    ) -> DecryptedRange:
         """Return the range for an offset without the expected event, or with an event that was written elsewhere."""
         if found_start is not None and found_start != start:
             return self._decrypt_range(found_start)
-        return DecryptedRange(start, start.offset, self._search(start.offset + 1, start.shift))
+        return DecryptedRange(start, start.offset, self._find_next_event_start(start.offset + 1, start.shift))
 
-    def _single_event(self, start: EncryptedEventStart) -> DecryptedRange:
+    def _find_range_of_single_event(self, start: EncryptedEventStart) -> DecryptedRange:
         """Return the range of one event that is too long to decrypt at once, too short or incomplete; or no event."""
-        found_start = self._find_start(start.offset, start.shift)
+        found_start = self._get_event_start_at(start.offset, start.shift)
         if found_start != start:
-            return self._recover(start, found_start)
+            return self._resume_at_next_event(start, found_start)
         end = start.offset + read_event_size(self._read_range(start.offset, FIRST_BLOCK_END))
         if end == start.offset:  # end of file
             return DecryptedRange(start, end, NOWHERE)
-        following = self._find_start(end, start.shift)
+        following = self._get_event_start_at(end, start.shift)
         if following is None:
-            following = self._search(start.offset + FIRST_BLOCK_END, start.shift)
+            following = self._find_next_event_start(start.offset + FIRST_BLOCK_END, start.shift)
             end = min(end, following.offset)
         return DecryptedRange(start, end, following)
 
-    def _plain_bytes(self, event_range: DecryptedRange, position: int) -> tuple[int, bytes]:
+    def _plain_bytes_around(self, event_range: DecryptedRange, position: int) -> tuple[int, bytes]:
         """Return plain bytes of a range around a position, and the offset at which they start."""
         if event_range.data is not None:
             return event_range.start.offset, event_range.data
         data_start, data = self._partial_event
         if not data_start <= position < data_start + len(data):
-            data_start, data = self._partial_event = self._decrypt_part(event_range, position)
+            data_start, data = self._partial_event = self._decrypt_long_event_part(event_range, position)
         return data_start, data
 
-    def _decrypt_part(self, event_range: DecryptedRange, position: int) -> tuple[int, bytes]:
+    def _decrypt_long_event_part(self, event_range: DecryptedRange, position: int) -> tuple[int, bytes]:
         """Return the part of one long event that contains a position, and the offset of this part."""
         start, shift = event_range.start
         part_number = max(0, position - start - 4) // _CHUNK_SIZE
@@ -323,36 +330,38 @@ class EventDecryptor:
             stop - part_start + (BLOCK_SIZE if part_number else 0),
         )
         before, raw = (raw[:BLOCK_SIZE], raw[BLOCK_SIZE:]) if part_number else (b"", raw)
-        data = raw if part_number else to_stream(raw)
+        data = raw if part_number else to_encryption_order(raw)
         whole_size = len(data) if part_start + len(raw) == event_range.end else len(data) - len(data) % BLOCK_SIZE
         plain = (
-            self._cipher.decrypt_part(start - shift, part_number * _CHUNK_SIZE // BLOCK_SIZE, before, data[:whole_size])
+            self._cipher.decrypt_stream_part(
+                start - shift, part_number * _CHUNK_SIZE // BLOCK_SIZE, before, data[:whole_size]
+            )
             + data[whole_size:]
         )
-        return part_start, plain if part_number else from_stream(plain, raw[9:13])
+        return part_start, plain if part_number else from_encryption_order(plain, raw[9:13])
 
     # -- borders -------------------------------------------------------------------------------------------------
 
-    def _find_start(self, offset: int, position_shift: int) -> EncryptedEventStart | None:
+    def _get_event_start_at(self, offset: int, position_shift: int) -> EncryptedEventStart | None:
         """Return the event start (maybe with another shift) or end of file at this offset; None if it is neither."""
         raw = self._read_range(offset, FIRST_BLOCK_END)
         if not raw:
             return EncryptedEventStart(offset, position_shift) if self._read_range(offset - 1, 1) else None
-        header = decrypt_header(self._cipher, raw, offset - position_shift)
+        header = decrypt_common_header(self._cipher, raw, offset - position_shift)
         if header is None or not HEADER_SIZE <= read_event_size(raw) <= MAX_EVENT_SIZE:
             return None
         evidence = self._evidence
-        is_certain = evidence.is_certain(header, offset - position_shift)
+        is_certain = evidence.is_certain_header(header, offset - position_shift)
         if not is_certain or not evidence.has_matching_position(header, offset - position_shift):
-            moved = self._find_moved(raw, header, offset)
+            moved = self._detect_moved_event(raw, header, offset)
             if moved is not None:
                 return moved
         if is_certain or (
             evidence.is_relay
-            and evidence.is_plausible(header)
+            and evidence.is_plausible_relay_header(header)
             and self._is_plausible_event_start(offset + read_event_size(raw), position_shift)
         ):
-            evidence.remember_known_header(header)
+            evidence.remember_type_and_server(header)
             return EncryptedEventStart(offset, position_shift)
         return None
 
@@ -361,10 +370,10 @@ class EventDecryptor:
         raw = self._read_range(offset, FIRST_BLOCK_END)
         if not raw:
             return bool(self._read_range(offset - 1, 1))
-        header = decrypt_header(self._cipher, raw, offset - shift)
-        return header is not None and self._evidence.is_plausible(header)
+        header = decrypt_common_header(self._cipher, raw, offset - shift)
+        return header is not None and self._evidence.is_plausible_relay_header(header)
 
-    def _find_moved(self, raw: bytes, header: bytes, offset: int) -> EncryptedEventStart | None:
+    def _detect_moved_event(self, raw: bytes, header: bytes, offset: int) -> EncryptedEventStart | None:
         """Return the start of an event that was written elsewhere: its header has the low three bytes of its position.
 
         A wrong offset in the IV only affects the bytes after them in the first block.
@@ -379,24 +388,26 @@ class EventDecryptor:
         written = int.from_bytes(header[13:16], "little") - read_event_size(raw)
         shift = (offset - written) & _LOW_24_BITS
         shift -= (_LOW_24_BITS + 1) * (shift > _LOW_24_BITS >> 1)
-        corrected_header = decrypt_header(self._cipher, raw, offset - shift)
+        corrected_header = decrypt_common_header(self._cipher, raw, offset - shift)
         if (
             corrected_header is None
             or corrected_header[13:17] == _ZERO_POSITION
             or not evidence.has_matching_position(corrected_header, offset - shift)
         ):
             return None
-        return EncryptedEventStart(offset, shift) if evidence.is_certain(corrected_header, offset - shift) else None
+        return (
+            EncryptedEventStart(offset, shift) if evidence.is_certain_header(corrected_header, offset - shift) else None
+        )
 
-    def _search(self, start: int, shift: int) -> EncryptedEventStart:
+    def _find_next_event_start(self, start: int, shift: int) -> EncryptedEventStart:
         """Return the next event of a known server at or after `start`; NOWHERE if there is no such event."""
         if start not in self._search_results:
             if len(self._search_results) >= _MAX_CACHED:
                 self._search_results.clear()
-            self._search_results[start] = self._search_uncached(start, shift)
+            self._search_results[start] = self._search_next_event_start(start, shift)
         return self._search_results[start]
 
-    def _search_uncached(self, position: int, shift: int) -> EncryptedEventStart:
+    def _search_next_event_start(self, position: int, shift: int) -> EncryptedEventStart:
         """Search for the next event."""
         pattern = self._build_masked_server_id_pattern()
         step, max_step = _SEARCH_SIZES
@@ -406,45 +417,49 @@ class EventDecryptor:
             if count <= 0:
                 break
             self._bytes_searched += count
-            for candidate in self._find_candidates(raw.ljust(count + FIRST_BLOCK_END, b"\0"), position, count, pattern):
+            for candidate in self._list_candidate_event_offsets(
+                raw.ljust(count + FIRST_BLOCK_END, b"\0"), position, count, pattern
+            ):
                 end = candidate + read_event_size(raw[candidate - position : candidate - position + FIRST_BLOCK_END])
-                event_start = self._find_start(candidate, shift) if self._read_range(end - 1, 1) else None
+                event_start = self._get_event_start_at(candidate, shift) if self._read_range(end - 1, 1) else None
                 if event_start is not None:
                     return event_start
             position, step = position + count, min(2 * step, max_step)
         return NOWHERE
 
     def _build_masked_server_id_pattern(self) -> re.Pattern[bytes]:
-        """Return the pattern of the known server ids as they appear in `EventCipher.decrypt_first_blocks`."""
+        """Return the pattern of the known server ids as they appear in `EventCipher.decrypt_possible_first_blocks`."""
         mask = int.from_bytes(self._cipher.server_id_mask, "little")
         return re.compile(b"|".join(re.escape(_pack_uint32(one ^ mask)) for one in sorted(self._evidence.server_ids)))
 
-    def _find_candidates(self, raw: bytes, base: int, count: int, pattern: re.Pattern[bytes]) -> list[int]:
+    def _list_candidate_event_offsets(
+        self, raw: bytes, base_offset: int, count: int, pattern: re.Pattern[bytes]
+    ) -> list[int]:
         """Return the offsets at which an event of a known server could start."""
         if not raw.strip(b"\0"):
             return []
-        blocks = self._cipher.decrypt_first_blocks(raw, base, count)
+        blocks = self._cipher.decrypt_possible_first_blocks(raw, base_offset, count)
         offsets, match = [], pattern.search(blocks)
         while match is not None:
             if match.start() % BLOCK_SIZE == 1:
-                offsets.append(base + match.start() // BLOCK_SIZE)
+                offsets.append(base_offset + match.start() // BLOCK_SIZE)
             match = pattern.search(blocks, match.start() + 1)
         return offsets
 
 
-def _find_boundaries(raw: bytes, base: int, is_end_of_file: bool) -> list[int]:
-    """Return the boundaries of the complete events at the start of `raw`, from their sizes; `base` is the first.
+def _list_complete_event_boundaries(raw: bytes, base_offset: int, is_end_of_file: bool) -> list[int]:
+    """Return the boundaries of the complete events at the start of `raw`, from their sizes; `base_offset` is the first.
 
     At the last boundary is the next event's header or the end of the file.
     """
-    position, boundaries = 0, [base]
+    position, boundaries = 0, [base_offset]
     limit = len(raw) - (0 if is_end_of_file else FIRST_BLOCK_END)
     while position + FIRST_BLOCK_END <= limit:
         (size,) = _unpack_size(raw, position)
         if not FIRST_BLOCK_END <= size <= limit - position:
             break
         position += size
-        boundaries.append(base + position)
+        boundaries.append(base_offset + position)
     return boundaries
 
 
@@ -562,47 +577,47 @@ def _parse_schema(schema: Construct, data: bytes) -> Struct:
         raise MalformedError(f"the encryption header cannot be read: {reason}", None, "bad-header") from error
 
 
-def create_mysql_decryptor(head: bytes, master_key: bytes) -> Callable[[RangeReader], BufferDecryptor]:
+def create_mysql_decryptor_factory(file_head: bytes, master_key: bytes) -> Callable[[RangeReader], BufferDecryptor]:
     """Return a function that opens an encrypted MySQL log for reading.
 
     The decryptor only needs the bytes that it is given, so it works on streams too.
 
     Args:
-        head: the first bytes of the file, up to its first event if there is one.
+        file_head: the first bytes of the file, up to its first event if there is one.
 
     Raises:
         MalformedError: see `parse_encryption_header`.
         KeyFileError: the key does not decrypt the log.
     """
-    header = parse_encryption_header(head)
+    header = parse_encryption_header(file_head)
     if len(master_key) != MASTER_KEY_SIZE:
         raise KeyFileError(f"the master key has {len(master_key)} bytes, not {MASTER_KEY_SIZE}")
     secret = hashlib.sha512(decrypt_aes_cbc(master_key, header.iv, header.encrypted_password)).digest()
-    first = bytearray(head[: ENCRYPTED_HEADER_SIZE + len(MAGIC) + HEADER_SIZE])
+    first = bytearray(file_head[: ENCRYPTED_HEADER_SIZE + len(MAGIC) + HEADER_SIZE])
     _create_stream_decryptor(secret)(0, memoryview(first))
-    if not _is_plain_log(bytes(first[ENCRYPTED_HEADER_SIZE:])):
+    if not _is_plain_log_start(bytes(first[ENCRYPTED_HEADER_SIZE:])):
         raise KeyFileError(f"the keyring's key {header.key_id!r} does not decrypt this log: it is the wrong key")
     return lambda _: _create_stream_decryptor(secret)
 
 
-def _is_plain_log(start: bytes) -> bool:
+def _is_plain_log_start(first_bytes: bytes) -> bool:
     """Return whether the bytes begin a plain log: with the magic, or with a valid FORMAT_DESCRIPTION."""
-    if len(start) < len(MAGIC) + HEADER_SIZE or start.startswith(MAGIC):
-        return MAGIC.startswith(start[: len(MAGIC)])
-    event = start[len(MAGIC) :]
+    if len(first_bytes) < len(MAGIC) + HEADER_SIZE or first_bytes.startswith(MAGIC):
+        return MAGIC.startswith(first_bytes[: len(MAGIC)])
+    event = first_bytes[len(MAGIC) :]
     end = int.from_bytes(event[END_LOG_POS_AT:FLAGS_AT], "little")
     return event[TYPE_AT] == EventType.FORMAT_DESCRIPTION and end == len(MAGIC) + read_event_size(event)
 
 
-def _create_stream_decryptor(secret: bytes) -> BufferDecryptor:
+def _create_stream_decryptor(key_and_nonce: bytes) -> BufferDecryptor:
     """Return the AES-256-CTR decryptor for the bytes after the header.
 
-    `secret`: 32 bytes of key, then the 8 bytes before the block counter.
+    `key_and_nonce`: 32 bytes of key, then the 8 bytes before the block counter.
     """
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-    nonce = secret[32:40]
-    cipher = Cipher(algorithms.AES(secret[:32]), modes.CTR(nonce + bytes(8))).decryptor()
+    nonce = key_and_nonce[32:40]
+    cipher = Cipher(algorithms.AES(key_and_nonce[:32]), modes.CTR(nonce + bytes(8))).decryptor()
 
     def decrypt(offset: int, view: memoryview) -> None:
         for start in range(max(0, ENCRYPTED_HEADER_SIZE - offset), len(view), _STREAM_CHUNK_SIZE):
@@ -649,55 +664,59 @@ class EventDecryptorFactory(msgspec.Struct):
         return self.decryptor
 
 
-def create_mariadb_decryptor(start: StartEncryption, key: bytes, head: bytes) -> EventDecryptorFactory:
+def create_mariadb_decryptor_factory(
+    start_encryption: StartEncryption, key: bytes, file_head: bytes
+) -> EventDecryptorFactory:
     """Return a factory that opens an encrypted MariaDB log, whether its plugin uses AES-CBC or AES-CTR.
 
     If bytes were removed or inserted, the events after them are only found under AES-CBC, where their headers show the
     offset at which they were written.
 
     Args:
-        head: the first bytes of the file, with the events before `start.end` and some after it.
+        file_head: the first bytes of the file, with the events before `start.end` and some after it.
 
     Raises:
         KeyFileError: the key does not decrypt any event of the head.
     """
-    since, server_id = int.from_bytes(head[4:8], "little"), int.from_bytes(head[9:13], "little")
-    is_relay = bool(int.from_bytes(head[21:23], "little") & EventFlag.RELAY_LOG)
+    since, server_id = int.from_bytes(file_head[4:8], "little"), int.from_bytes(file_head[9:13], "little")
+    is_relay = bool(int.from_bytes(file_head[21:23], "little") & EventFlag.RELAY_LOG)
 
     def create_evidence() -> HeaderEvidence:
-        return HeaderEvidence({server_id, start.server_id}, since, is_relay)
+        return HeaderEvidence({server_id, start_encryption.server_id}, since, is_relay)
 
-    cipher_class = _find_cipher(start, key, head, create_evidence())
+    cipher_class = _choose_cipher_class(start_encryption, key, file_head, create_evidence())
     return EventDecryptorFactory(
-        lambda read: EventDecryptor(cipher_class(key, start.nonce), start.end, create_evidence(), read)
+        lambda read: EventDecryptor(
+            cipher_class(key, start_encryption.nonce), start_encryption.end, create_evidence(), read
+        )
     )
 
 
 _CIPHERS: tuple[Callable[[bytes, bytes], EventCipher], ...] = (CbcEventCipher, CtrEventCipher)
 
 
-def _find_cipher(
-    start: StartEncryption, key: bytes, head: bytes, evidence: HeaderEvidence
+def _choose_cipher_class(
+    start_encryption: StartEncryption, key: bytes, head: bytes, evidence: HeaderEvidence
 ) -> Callable[[bytes, bytes], EventCipher]:
     """Return the cipher that decrypts the events in the head to valid headers."""
-    events = _find_events(start.end, head)
+    events = _list_first_event_offsets(start_encryption.end, head)
     if not events:
         return CbcEventCipher
     for cipher_class in _CIPHERS:
-        cipher = cipher_class(key, start.nonce)
-        heads = [(decrypt_header(cipher, head[at:], at), at) for at in events]
-        if any(one is not None and evidence.is_certain(one, at) for one, at in heads):
+        cipher = cipher_class(key, start_encryption.nonce)
+        heads = [(decrypt_common_header(cipher, head[at:], at), at) for at in events]
+        if any(one is not None and evidence.is_certain_header(one, at) for one, at in heads):
             return cipher_class
     raise KeyFileError("the key file's key 1 does not decrypt this log: it is the wrong key")
 
 
-def _find_events(offset: int, head: bytes) -> list[int]:
+def _list_first_event_offsets(first_event_offset: int, head: bytes) -> list[int]:
     """Return the offsets of the first encrypted events, as far as the head extends and sizes are plausible."""
     offsets: list[int] = []
-    while len(head) - offset >= 20 and len(offsets) < _MAX_PROBED_EVENTS:
-        offsets.append(offset)
-        size = read_event_size(head[offset : offset + 13])
+    while len(head) - first_event_offset >= 20 and len(offsets) < _MAX_PROBED_EVENTS:
+        offsets.append(first_event_offset)
+        size = read_event_size(head[first_event_offset : first_event_offset + 13])
         if not HEADER_SIZE <= size <= MAX_EVENT_SIZE:
             break
-        offset += size
+        first_event_offset += size
     return offsets

@@ -67,7 +67,7 @@ def read_mariadb_keys(keyfile: bytes, secret: bytes | None) -> dict[int, bytes]:
         return _parse_key_file(keyfile)
     if secret is None:
         raise KeyFileError("the key file is encrypted; give its secret with --keyfile-secret FILE")
-    for plain in _iter_decryptions(keyfile, secret.rstrip(b"\r\n")[:_MAX_SECRET]):
+    for plain in _iter_possible_plain_texts(keyfile, secret.rstrip(b"\r\n")[:_MAX_SECRET]):
         try:
             return _parse_key_file(plain)
         except KeyFileError:
@@ -101,32 +101,35 @@ def _parse_key_file(text: bytes) -> dict[int, bytes]:
             digits = match[1]
             if not 0 < int(digits) < 1 << 32:
                 raise KeyFileError(f"line {number} of the key file: invalid key id")
-            keys[int(digits)] = _parse_key(match[2], number)
+            keys[int(digits)] = _parse_hex_key(match[2], number)
     if not keys:
         raise KeyFileError("the key file contains no key")
     return keys
 
 
-def _parse_key(digits: bytes, line_number: int) -> bytes:
+def _parse_hex_key(digits: bytes, line_number: int) -> bytes:
     """Parse a key from its hexadecimal digits."""
     if len(digits) not in [2 * size for size in _KEY_SIZES]:
         raise KeyFileError(f"line {line_number} of the key file: a key has 32, 48 or 64 hexadecimal digits")
     return bytes.fromhex(digits.decode("ascii"))
 
 
-def _iter_decryptions(data: bytes, secret: bytes) -> Iterator[bytes]:
+def _iter_possible_plain_texts(encrypted_key_file: bytes, secret: bytes) -> Iterator[bytes]:
     """Yield possible plain texts of the file, one per key derivation that leads to valid padding."""
-    salt, body = data[len(_SALT_MAGIC) : len(_SALT_MAGIC) + _SALT_SIZE], data[len(_SALT_MAGIC) + _SALT_SIZE :]
+    salt, body = (
+        encrypted_key_file[len(_SALT_MAGIC) : len(_SALT_MAGIC) + _SALT_SIZE],
+        encrypted_key_file[len(_SALT_MAGIC) + _SALT_SIZE :],
+    )
     if not body or len(body) % _IV_SIZE:
         raise KeyFileError("the encrypted key file is truncated")
-    for key_and_iv in _iter_derived_keys(secret, salt):
+    for key_and_iv in _iter_derived_keys_and_ivs(secret, salt):
         plain = decrypt_aes_cbc(key_and_iv[:_KEY_SIZE], key_and_iv[_KEY_SIZE:], body)
         padding = plain[-1]
         if 0 < padding <= _IV_SIZE and plain.endswith(bytes([padding]) * padding):
             yield plain[:-padding]
 
 
-def _iter_derived_keys(secret: bytes, salt: bytes) -> Iterator[bytes]:
+def _iter_derived_keys_and_ivs(secret: bytes, salt: bytes) -> Iterator[bytes]:
     """Yield key and IV for each known derivation, most likely ones first."""
     for digest in _DIGESTS:
         # Derive key and IV by OpenSSL's EVP_BytesToKey with one round
@@ -153,7 +156,7 @@ def read_mysql_master_key(keyring: bytes, key_id: str) -> bytes:
     Raises:
         KeyFileError: not a keyring, or this key is not in it.
     """
-    for element in _parse_keyring(keyring):
+    for element in _parse_keyring_elements(keyring):
         if isinstance(element, dict) and element.get("data_id") == key_id:
             data = element.get("data")
             if not isinstance(data, str) or not re.fullmatch(f"[0-9a-fA-F]{{{2 * MASTER_KEY_SIZE}}}", data):
@@ -166,7 +169,7 @@ _MARIADB_KEY = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\r?\n)*[ \t]*\d+[ \t]*;[ \t]*[
 """First key in a file of the plug-in file_key_management: number;key."""
 
 
-def _parse_keyring(keyring: bytes) -> list[Any]:
+def _parse_keyring_elements(keyring: bytes) -> list[Any]:
     """Return the elements of a keyring."""
     if len(keyring) > _MAX_KEYRING:
         raise KeyFileError(f"the keyring has {len(keyring):,} bytes; 16 MiB at most are read")
@@ -195,54 +198,56 @@ _U32 = (1 << 32) - 1
 _pack_uint32 = struct.Struct("<I").pack
 
 
-def to_stream(event: bytes) -> bytes:
+def to_encryption_order(event: bytes) -> bytes:
     """Return the encrypted bytes of an event in the order in which they were encrypted."""
     return event[TYPE_AT:EVENT_SIZE_AT] + event[:TYPE_AT] + event[END_LOG_POS_AT:]
 
 
-def from_stream(stream: bytes, size: bytes) -> bytes:
-    """Return the event from its stream; `size`: the four bytes of its event_size."""
-    return stream[5:9] + stream[:5] + size + stream[9:]
+def from_encryption_order(stream: bytes, event_size_bytes: bytes) -> bytes:
+    """Return the event from its stream; `event_size_bytes`: the four bytes of its event_size."""
+    return stream[5:9] + stream[:5] + event_size_bytes + stream[9:]
 
 
 class EventCipher(Protocol):
     """Cipher of one file; `at` is the offset at which an event was written.
 
-    `server_id_mask`: XOR mask that remains on bytes 1..4 (server id) of each block from `decrypt_first_blocks`.
+    `server_id_mask`: XOR mask that remains on bytes 1..4 (server id) of each block from
+    `decrypt_possible_first_blocks`.
     `tolerates_wrong_offset`: the header can be read with the IV of a wrong offset, except for its last bytes.
     """
 
     server_id_mask: bytes
     tolerates_wrong_offset: bool
 
-    def decrypt_part(self, at: int, block: int, previous_block: bytes, data: bytes) -> bytes:
-        """Decrypt a part of a stream, from block `block` to a block boundary or its end.
+    def decrypt_stream_part(self, written_offset: int, block_number: int, previous_block: bytes, data: bytes) -> bytes:
+        """Decrypt a part of a stream, from block `block_number` to a block boundary or its end.
 
         `previous_block`: the preceding cipher block; ignored for block 0.
         """
 
-    def decrypt_events(self, raw: bytes, base: int, boundaries: list[int], shift: int) -> bytes:
+    def decrypt_events(self, raw: bytes, base_offset: int, boundaries: list[int], shift: int) -> bytes:
         """Decrypt complete events of at least 20 bytes each, from boundaries[0] to boundaries[-1] (file offsets).
 
         Args:
-            raw: the bytes from offset `base` on.
+            raw: the bytes from offset `base_offset` on.
             shift: distance of the events from the offsets at which they were written, in bytes.
         """
 
-    def decrypt_first_blocks(self, raw: bytes, base: int, count: int) -> bytes:
-        """Decrypt the first block of a possible event at each of the first `count` offsets, up to `server_id_mask`.
+    def decrypt_possible_first_blocks(self, raw: bytes, base_offset: int, offset_count: int) -> bytes:
+        """Decrypt the first block of a possible event at each of the first `offset_count` offsets, up to
+        `server_id_mask`.
 
         The result has 16 bytes per offset.
         """
 
 
-def decrypt_header(cipher: EventCipher, event: bytes, at: int) -> bytes | None:
+def decrypt_common_header(cipher: EventCipher, event: bytes, written_offset: int) -> bytes | None:
     """Return the plain common header of an event; None if the file ends before it is complete."""
     size = min(max(read_event_size(event), HEADER_SIZE), FIRST_BLOCK_END)
     if len(event) < size:
         return None
-    stream = cipher.decrypt_part(at, 0, b"", to_stream(event[:size]))
-    return from_stream(stream, event[EVENT_SIZE_AT:END_LOG_POS_AT])[:HEADER_SIZE]
+    stream = cipher.decrypt_stream_part(written_offset, 0, b"", to_encryption_order(event[:size]))
+    return from_encryption_order(stream, event[EVENT_SIZE_AT:END_LOG_POS_AT])[:HEADER_SIZE]
 
 
 def _xor_bytes(data: bytes, mask: bytes) -> bytes:
@@ -251,22 +256,22 @@ def _xor_bytes(data: bytes, mask: bytes) -> bytes:
     return (int.from_bytes(data, "little") ^ int.from_bytes(mask[:size], "little")).to_bytes(size, "little")
 
 
-def _list_first_block_at_each_offset(raw: bytes, count: int) -> bytearray:
-    """Return, for each of the first `count` offsets, the first cipher block of an event that starts there."""
-    blocks = bytearray(BLOCK_SIZE * count)
+def _concatenate_possible_first_blocks(raw: bytes, offset_count: int) -> bytearray:
+    """Return, for each of the first `offset_count` offsets, the first cipher block of an event that starts there."""
+    blocks = bytearray(BLOCK_SIZE * offset_count)
     for i, start in enumerate((4, 5, 6, 7, 8, 0, 1, 2, 3, *range(13, FIRST_BLOCK_END))):
-        blocks[i::BLOCK_SIZE] = raw[start : start + count]
+        blocks[i::BLOCK_SIZE] = raw[start : start + offset_count]
     return blocks
 
 
-def _create_cipher(key: bytes, mode: Any) -> Any:
+def _create_aes_cipher(key: bytes, mode: Any) -> Any:
     """Return an AES cipher."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
     return Cipher(algorithms.AES(key), mode)
 
 
-def _restore_events(raw: bytes, offsets: list[int], plain: bytes, remainders: bytes) -> bytes:
+def _restore_stored_byte_order(raw: bytes, offsets: list[int], plain: bytes, remainders: bytes) -> bytes:
     """Return the decrypted events in their stored byte order.
 
     `raw`: the encrypted bytes. `offsets`: offsets in `raw` of the event starts, and of the end of the last event.
@@ -299,26 +304,26 @@ class CbcEventCipher:
         from cryptography.hazmat.primitives.ciphers import modes
 
         self._nonce = nonce
-        self._chain = _create_cipher(key, modes.CBC(bytes(BLOCK_SIZE))).decryptor().update
-        self._decrypt = _create_cipher(key, modes.ECB()).decryptor().update
-        self._encrypt = _create_cipher(key, modes.ECB()).encryptor().update
+        self._chain = _create_aes_cipher(key, modes.CBC(bytes(BLOCK_SIZE))).decryptor().update
+        self._decrypt = _create_aes_cipher(key, modes.ECB()).decryptor().update
+        self._encrypt = _create_aes_cipher(key, modes.ECB()).encryptor().update
         self.server_id_mask = nonce[1:5]
 
-    def decrypt_part(self, at: int, block: int, previous_block: bytes, data: bytes) -> bytes:
+    def decrypt_stream_part(self, written_offset: int, block_number: int, previous_block: bytes, data: bytes) -> bytes:
         """Decrypt a part of a stream."""
-        iv = self._nonce + _pack_uint32(at & _U32)
+        iv = self._nonce + _pack_uint32(written_offset & _U32)
         whole_size = len(data) - len(data) % BLOCK_SIZE
-        plain: bytes = self._chain((previous_block if block else iv) + data[:whole_size])[BLOCK_SIZE:]
+        plain: bytes = self._chain((previous_block if block_number else iv) + data[:whole_size])[BLOCK_SIZE:]
         return plain + _xor_bytes(data[whole_size:], self._encrypt(iv)) if whole_size < len(data) else plain
 
-    def decrypt_events(self, raw: bytes, base: int, boundaries: list[int], shift: int) -> bytes:
+    def decrypt_events(self, raw: bytes, base_offset: int, boundaries: list[int], shift: int) -> bytes:
         """Decrypt complete events in one call.
 
         The IV is put before each event as a cipher block, which has the effect of an IV; the plain block at its
         position is dropped.
         """
         nonce = self._nonce
-        offsets = [cut - base for cut in boundaries]
+        offsets = [cut - base_offset for cut in boundaries]
         ivs = [nonce + _pack_uint32((cut - shift) & _U32) for cut in boundaries]
         stream: list[bytes] = []
         tails: list[bytes] = []
@@ -330,11 +335,11 @@ class CbcEventCipher:
             start = stop
         plain = self._chain(b"".join(stream))
         ends = _xor_bytes(b"".join(tails), self._encrypt(b"".join(ivs)))
-        return _restore_events(raw, offsets, plain, ends)
+        return _restore_stored_byte_order(raw, offsets, plain, ends)
 
-    def decrypt_first_blocks(self, raw: bytes, base: int, count: int) -> bytes:
+    def decrypt_possible_first_blocks(self, raw: bytes, base_offset: int, offset_count: int) -> bytes:
         """Decrypt the possible first blocks."""
-        blocks: bytes = self._decrypt(_list_first_block_at_each_offset(raw, count))
+        blocks: bytes = self._decrypt(_concatenate_possible_first_blocks(raw, offset_count))
         return blocks
 
 
@@ -348,31 +353,31 @@ class CtrEventCipher:
         from cryptography.hazmat.primitives.ciphers import modes
 
         self._nonce = nonce
-        self._counter = _create_cipher(key, modes.CTR(bytes(BLOCK_SIZE))).decryptor()
-        self._encrypt = _create_cipher(key, modes.ECB()).encryptor().update
+        self._counter = _create_aes_cipher(key, modes.CTR(bytes(BLOCK_SIZE))).decryptor()
+        self._encrypt = _create_aes_cipher(key, modes.ECB()).encryptor().update
 
-    def decrypt_part(self, at: int, block: int, previous_block: bytes, data: bytes) -> bytes:
+    def decrypt_stream_part(self, written_offset: int, block_number: int, previous_block: bytes, data: bytes) -> bytes:
         """Decrypt a part of a stream."""
-        iv = self._nonce + _pack_uint32(at & _U32)
-        first = (int.from_bytes(iv, "big") + block) % (1 << 8 * BLOCK_SIZE)
+        iv = self._nonce + _pack_uint32(written_offset & _U32)
+        first = (int.from_bytes(iv, "big") + block_number) % (1 << 8 * BLOCK_SIZE)
         self._counter.reset_nonce(first.to_bytes(BLOCK_SIZE, "big"))
         plain: bytes = self._counter.update(data)
         return plain
 
-    def decrypt_events(self, raw: bytes, base: int, boundaries: list[int], shift: int) -> bytes:
+    def decrypt_events(self, raw: bytes, base_offset: int, boundaries: list[int], shift: int) -> bytes:
         """Decrypt complete events."""
         reset, update, nonce = self._counter.reset_nonce, self._counter.update, self._nonce
         parts: list[bytes] = []
-        for start, stop in pairwise(cut - base for cut in boundaries):
-            reset(nonce + _pack_uint32((base + start - shift) & _U32))
-            plain = update(to_stream(raw[start:stop]))
+        for start, stop in pairwise(cut - base_offset for cut in boundaries):
+            reset(nonce + _pack_uint32((base_offset + start - shift) & _U32))
+            plain = update(to_encryption_order(raw[start:stop]))
             parts += (plain[5:9], plain[:5], raw[start + EVENT_SIZE_AT : start + END_LOG_POS_AT], plain[9:])
         return b"".join(parts)
 
-    def decrypt_first_blocks(self, raw: bytes, base: int, count: int) -> bytes:
+    def decrypt_possible_first_blocks(self, raw: bytes, base_offset: int, offset_count: int) -> bytes:
         """Decrypt the possible first blocks."""
-        ivs = bytearray((self._nonce + bytes(4)) * count)
-        offsets = struct.pack(f"<{count}I", *((base + i) & _U32 for i in range(count)))
+        ivs = bytearray((self._nonce + bytes(4)) * offset_count)
+        offsets = struct.pack(f"<{offset_count}I", *((base_offset + i) & _U32 for i in range(offset_count)))
         for i in range(4):
             ivs[12 + i :: BLOCK_SIZE] = offsets[i::4]
-        return _xor_bytes(bytes(_list_first_block_at_each_offset(raw, count)), self._encrypt(ivs))
+        return _xor_bytes(bytes(_concatenate_possible_first_blocks(raw, offset_count)), self._encrypt(ivs))

@@ -7,7 +7,12 @@ from itertools import pairwise
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.binlog_events.ddl.parse_ddl import ParsedDdl
-from binlogtool.formats.binlog_events.ddl.statements import SqlWord, StatementReader, TableName, qualify_parsed_name
+from binlogtool.formats.binlog_events.ddl.split_sql_statements import (
+    SqlWord,
+    StatementReader,
+    TableName,
+    qualify_parsed_name,
+)
 
 _MAX_STATEMENT = 1 << 16
 _MODIFIERS = ("LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED", "QUICK", "IGNORE", "CONCURRENT", "LOCAL")
@@ -42,7 +47,7 @@ def find_changed_table(statement: ParsedDdl) -> str | None:
     except UsageError:
         return None
     table = statement.created if name is None else qualify_parsed_name(name, statement.database)
-    return None if table is None or _has_function_call(reader.words[reader.at :]) else table
+    return None if table is None or _may_call_stored_function(reader.words[reader.at :]) else table
 
 
 def _read_changed_table(reader: StatementReader) -> TableName | None:
@@ -53,31 +58,32 @@ def _read_changed_table(reader: StatementReader) -> TableName | None:
         reader.at += 1
     if verb in ("INSERT", "REPLACE"):
         reader.skip_words_if_next("INTO")
-        return reader.read_name()
+        return reader.read_table_name()
     if verb == "UPDATE":
-        table = reader.read_name()
+        table = reader.read_table_name()
         return (
             table
-            if "SET" in [word.upper for word in reader.words[reader.at : reader.at + 3]] and _is_single_table(reader)
+            if "SET" in [word.upper for word in reader.words[reader.at : reader.at + 3]]
+            and _is_single_table_update(reader)
             else None
         )
     if verb == "DELETE" and reader.skip_words_if_next("FROM"):
-        table = reader.read_name()
+        table = reader.read_table_name()
         return table if reader.next_word in _AFTER_DELETE_TABLE and reader.at <= len(reader.words) else None
     while verb == "LOAD" and reader.at < len(reader.words):
         if reader.skip_words_if_next("INTO", "TABLE"):
-            return reader.read_name()
+            return reader.read_table_name()
         reader.at += 1
     return None
 
 
-def _is_single_table(reader: StatementReader) -> bool:
+def _is_single_table_update(reader: StatementReader) -> bool:
     """Return whether only an alias precedes SET, so that there is a single table."""
     next_words = [word.upper for word in reader.words[reader.at : reader.at + 3]]
     return not {",", "JOIN", "("} & set(next_words[: next_words.index("SET")])
 
 
-def _has_function_call(words: Sequence[SqlWord]) -> bool:
+def _may_call_stored_function(words: Sequence[SqlWord]) -> bool:
     """Return whether the words may call a stored function."""
     for before, word in pairwise(words):
         if word.upper == "(" and (before.quoted or (_is_name(before.text) and before.upper not in _HARMLESS_WORDS)):

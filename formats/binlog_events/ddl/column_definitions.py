@@ -15,21 +15,21 @@ from msgspec.structs import replace
 from binlogtool.errors import UsageError
 from binlogtool.format_api.row_output_interfaces import split_table_name
 from binlogtool.formats.binlog_events.ddl.parse_ddl import ParsedDdl
-from binlogtool.formats.binlog_events.ddl.statements import (
+from binlogtool.formats.binlog_events.ddl.split_sql_statements import (
     MAX_SIZE_DIGITS,
     PARENTHESES,
     TABLE_OPTIONS,
     KeyPart,
     SqlWord,
-    find_declared_key,
-    is_key_clause,
+    find_declared_primary_key,
+    is_key_or_other_clause,
     parse_key_parts,
-    split_parenthesized,
+    split_words_in_parentheses,
 )
 from binlogtool.formats.binlog_events.values.column_types import (
     BLOBS,
-    ColumnHint,
     ColumnType,
+    DeclaredColumn,
     LogicalType,
     normalize_charset_name,
 )
@@ -94,29 +94,31 @@ _LOGICAL_TYPES = {kind.name: kind for kind in LogicalType}
 _NATIONAL_TYPES = ("NATIONAL", "NCHAR", "NVARCHAR")
 
 
-def parse_column(name: str, definition: Sequence[SqlWord], default: str | None) -> ColumnHint:
+def parse_column_definition(
+    name: str, definition_words: Sequence[SqlWord], table_charset: str | None
+) -> DeclaredColumn:
     """Parse the definition of one column into a hint.
 
     Args:
-        definition: the words after the name.
-        default: the character set of the table; None if unknown.
+        definition_words: the words after the name.
+        table_charset: the character set of the table; None if unknown.
     """
-    type_name = definition[0].upper
-    upper_words = [word.upper for word in definition]
-    charset = _column_charset(type_name, definition, default)
+    type_name = definition_words[0].upper
+    upper_words = [word.upper for word in definition_words]
+    charset = _column_charset(type_name, definition_words, table_charset)
     is_unsigned = type_name == "SERIAL" or "UNSIGNED" in upper_words or "ZEROFILL" in upper_words
-    return ColumnHint(
+    return DeclaredColumn(
         name=name,
         types=frozenset(code.value for code in _TYPE_CODES.get(type_name, ())),
         unsigned=is_unsigned if type_name in _NUMBER_TYPES else None,
         charset=charset,
-        values=_parse_enum_values(definition) if type_name in ("ENUM", "SET") else None,
+        values=_parse_enum_values(definition_words) if type_name in ("ENUM", "SET") else None,
         logical=_LOGICAL_TYPES.get(type_name),
         generated=_is_generated(upper_words),
         fraction=_fraction_digits(upper_words) if type_name in ("TIME", "DATETIME", "TIMESTAMP") else None,
         text=True if type_name in _CHARACTER_TYPES and charset != "binary" else None,
         nullable=False if _is_not_null(upper_words) else None,
-        metadata=_type_metadata(type_name, upper_words),
+        metadata=_expected_decimal_metadata(type_name, upper_words),
     )
 
 
@@ -129,16 +131,16 @@ def _is_not_null(upper_words: Sequence[str]) -> bool:
     return ("NOT", "NULL") in pairwise(outside)
 
 
-def _type_metadata(type_name: str, upper_words: Sequence[str]) -> int | None:
+def _expected_decimal_metadata(type_name: str, upper_words: Sequence[str]) -> int | None:
     """Return the table map metadata for the numbers in parentheses after the type; None if it is not compared."""
-    sizes = [word for word in _parenthesized(upper_words) if word.isdecimal()]
+    sizes = [word for word in _words_in_type_parentheses(upper_words) if word.isdecimal()]
     if type_name in ("DECIMAL", "DEC", "NUMERIC", "FIXED") and all(len(size) <= MAX_SIZE_DIGITS for size in sizes):
         precision, scale = map(int, (*sizes, *("10", "0")[len(sizes) :])[:2])
         return (precision or 10) << 8 | scale
     return None
 
 
-def _parenthesized(upper_words: Sequence[str]) -> Sequence[str]:
+def _words_in_type_parentheses(upper_words: Sequence[str]) -> Sequence[str]:
     """Return the words in the parentheses after the type."""
     if len(upper_words) < 3 or upper_words[1] != "(" or ")" not in upper_words:
         return ()
@@ -157,9 +159,9 @@ def _is_generated(upper_words: Sequence[str]) -> bool:
     return any(upper_words[place + 1 : place + 2] in (["("], ["ROW"]) for place in positions)
 
 
-def _column_charset(type_name: str, definition: Sequence[SqlWord], default: str | None) -> str | None:
+def _column_charset(type_name: str, definition_words: Sequence[SqlWord], table_charset: str | None) -> str | None:
     """Return the character set of a column; None if there is none, or it is unknown."""
-    if type_name in _BYTE_TYPES or (type_name == "LONG" and _upper_word(definition, 1) == "VARBINARY"):
+    if type_name in _BYTE_TYPES or (type_name == "LONG" and _upper_word(definition_words, 1) == "VARBINARY"):
         return "binary"
     if type_name == "JSON":
         return "utf8mb4"
@@ -167,8 +169,8 @@ def _column_charset(type_name: str, definition: Sequence[SqlWord], default: str 
         return "utf8mb3"
     if type_name not in _CHARACTER_TYPES and type_name not in ("ENUM", "SET"):
         return None
-    explicit = find_charset(definition)
-    return explicit if explicit is not None else default
+    explicit = find_charset(definition_words)
+    return explicit if explicit is not None else table_charset
 
 
 def find_charset(words: Sequence[SqlWord]) -> str | None:
@@ -193,12 +195,12 @@ def find_charset(words: Sequence[SqlWord]) -> str | None:
     return found
 
 
-def _parse_enum_values(definition: Sequence[SqlWord]) -> tuple[str, ...] | None:
+def _parse_enum_values(definition_words: Sequence[SqlWord]) -> tuple[str, ...] | None:
     """Return the texts in the parentheses after ENUM or SET."""
-    if len(definition) < 2 or definition[1].upper != "(":
+    if len(definition_words) < 2 or definition_words[1].upper != "(":
         return None
     texts: list[str] = []
-    for word in definition[2:]:
+    for word in definition_words[2:]:
         if word.upper == ")":
             return tuple(texts)
         if word.quoted:
@@ -208,7 +210,7 @@ def _parse_enum_values(definition: Sequence[SqlWord]) -> tuple[str, ...] | None:
 
 # --- Parser of CREATE TABLE ---
 
-ColumnHints = tuple[ColumnHint, ...]
+DeclaredColumns = tuple[DeclaredColumn, ...]
 
 
 class TableDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -219,7 +221,7 @@ class TableDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
     skipped since, which may have changed it.
     """
 
-    columns: ColumnHints
+    columns: DeclaredColumns
     key: tuple[KeyPart, ...] = ()
     charset: str | None = None
     versioned: bool = False
@@ -228,44 +230,46 @@ class TableDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 ROW_TIMES = tuple(
-    ColumnHint(name=name, types=frozenset({ColumnType.TIMESTAMP2.value, ColumnType.LONGLONG.value}), generated=True)
+    DeclaredColumn(name=name, types=frozenset({ColumnType.TIMESTAMP2.value, ColumnType.LONGLONG.value}), generated=True)
     for name in ("row_start", "row_end")
 )
 """Columns that WITH SYSTEM VERSIONING adds unless the statement declares them itself."""
 
 
-def parse_create_table(ddl: ParsedDdl, line: int = 1, charset: str | None = None) -> TableDefinition | None:
+def parse_create_table(
+    ddl: ParsedDdl, first_line: int = 1, default_charset: str | None = None
+) -> TableDefinition | None:
     """Parse a CREATE TABLE; None if it does not declare all columns (LIKE, SELECT).
 
     Args:
-        line: the line in which the statement starts, for messages.
-        charset: default character set of the columns if the statement names none; None if unknown.
+        first_line: the line in which the statement starts, for messages.
+        default_charset: default character set of the columns if the statement names none; None if unknown.
 
     Raises:
         UsageError: the statement is not supported.
     """
-    error, words = f"line {line}: CREATE TABLE", ddl.clauses.words
+    error, words = f"line {first_line}: CREATE TABLE", ddl.clauses.words
     upper_words, name = [word.upper for word in words], split_table_name(ddl.names[0])[1] if ddl.names else ""
     if not name or upper_words[:1] == ["."]:
         raise UsageError(f"{error} has no readable name")
     if ddl.clauses.error:
-        raise UsageError(f"line {line}: the statement cannot be read as SQL")
+        raise UsageError(f"line {first_line}: the statement cannot be read as SQL")
     if upper_words[:1] != ["("]:
         return None
     error += f" {name}"
-    items, size = split_parenthesized(words)
+    items, size = split_words_in_parentheses(words)
     if not all(items if size else items[:-1]):
         raise UsageError(f"{error} has an empty definition")
     if not size:
         raise UsageError(f"{error}: a parenthesis is not closed")
-    charset = find_charset(_table_options(words[size:])) or charset
+    default_charset = find_charset(_select_table_option_words(words[size:])) or default_charset
     if any(item[0].upper == "LIKE" for item in items):
         return None
-    columns = [item for item in items if not is_key_clause(item)]
+    columns = [item for item in items if not is_key_or_other_clause(item)]
     for item in columns:
         if len(item) < 2 or item[1].quoted or not item[1].text[:1].isalpha():
             raise UsageError(f"{error}: column {item[0].text!r} has no type")
-    hints = [parse_column(item[0].text, item[1:], charset) for item in columns]
+    hints = [parse_column_definition(item[0].text, item[1:], default_charset) for item in columns]
     if not hints:
         raise UsageError(f"{error} has no columns")
     lower_names = list(map(_lower_name, hints))
@@ -273,13 +277,13 @@ def parse_create_table(ddl: ParsedDdl, line: int = 1, charset: str | None = None
         raise UsageError(f"{error} defines the column {max(lower_names, key=lower_names.count)} twice")
     if ddl.clauses.has_select:
         return None
-    key, is_versioned = find_declared_key(items), _has_versioning(upper_words)
+    key, is_versioned = find_declared_primary_key(items), _has_versioning(upper_words)
     if is_versioned and not any(
         item[0].upper == "PERIOD" and "SYSTEM_TIME" in [word.upper for word in item] for item in items
     ):
         hints += ROW_TIMES
     parts = () if key is None else tuple((lower_names[index], length) for index, length in key.parts)
-    return TableDefinition(tuple(hints), parts, charset, is_versioned)
+    return TableDefinition(tuple(hints), parts, default_charset, is_versioned)
 
 
 def _has_versioning(upper_words: Sequence[str]) -> bool:
@@ -290,7 +294,7 @@ def _has_versioning(upper_words: Sequence[str]) -> bool:
     )
 
 
-def _table_options(words: Sequence[SqlWord]) -> list[SqlWord]:
+def _select_table_option_words(words: Sequence[SqlWord]) -> list[SqlWord]:
     """Return the words of the table options: those outside parentheses and before partition clauses."""
     options, depth = list[SqlWord](), 0
     for word in words:
@@ -321,7 +325,7 @@ class _NewColumn(msgspec.Struct, frozen=True):
     statement does not say.
     """
 
-    hint: ColumnHint
+    hint: DeclaredColumn
     old: str | None = None
     after: str | None = None
 
@@ -366,7 +370,7 @@ class _AlterTable(msgspec.Struct):
 
     # -- clauses -------------------------------------------------------------------------------------------------------
 
-    def _add_item(self, rest: list[SqlWord]) -> None:
+    def _apply_add_clause(self, rest: list[SqlWord]) -> None:
         """Apply ADD: columns, a key, system versioning."""
         pair = _upper_word(rest, 0), _upper_word(rest, 1)
         if pair == ("SYSTEM", "VERSIONING"):
@@ -376,12 +380,12 @@ class _AlterTable(msgspec.Struct):
         elif pair in _ALTER_KEY_WORD_PAIRS:
             self.has_period = self.has_period or (pair[0] == "PERIOD" and _upper_word(rest, 2) == "SYSTEM_TIME")
         elif pair[0] not in _ALTER_KEY_WORDS and pair[0] != "CONSTRAINT":
-            rest, if_missing = _skip_exists(_skip_optional(rest, "COLUMN"), "IF", "NOT", "EXISTS")
-            for definition in split_parenthesized(rest)[0] if _upper_word(rest, 0) == "(" else [rest]:
-                if not (if_missing and self._has_column(_column_name(definition))):
-                    self._define_column(definition, None)
+            rest, if_missing = _split_optional_prefix(_skip_optional(rest, "COLUMN"), "IF", "NOT", "EXISTS")
+            for definition in split_words_in_parentheses(rest)[0] if _upper_word(rest, 0) == "(" else [rest]:
+                if not (if_missing and self._has_column(_read_lower_column_name(definition))):
+                    self._add_column_definition(definition, None)
 
-    def _drop_item(self, rest: list[SqlWord]) -> None:
+    def _apply_drop_clause(self, rest: list[SqlWord]) -> None:
         """Apply DROP: a column, a key, system versioning."""
         pair = _upper_word(rest, 0), _upper_word(rest, 1)
         if pair == ("SYSTEM", "VERSIONING"):
@@ -390,27 +394,27 @@ class _AlterTable(msgspec.Struct):
             self.key = ()
         elif pair[0] in _ALTER_KEY_WORDS or pair in _ALTER_KEY_WORD_PAIRS or pair[0] == "CONSTRAINT":
             return
-        elif rest := self._skip_to_old_column(rest):
-            self.dropped.add(_column_name(rest))
+        elif rest := self._words_from_existing_column(rest):
+            self.dropped.add(_read_lower_column_name(rest))
 
-    def _modify_column(self, rest: list[SqlWord]) -> None:
+    def _apply_modify_clause(self, rest: list[SqlWord]) -> None:
         """Apply MODIFY COLUMN."""
-        if rest := self._skip_to_old_column(rest):
-            self._define_column(rest, _column_name(rest))
+        if rest := self._words_from_existing_column(rest):
+            self._add_column_definition(rest, _read_lower_column_name(rest))
 
-    def _change_column(self, rest: list[SqlWord]) -> None:
+    def _apply_change_clause(self, rest: list[SqlWord]) -> None:
         """Apply CHANGE COLUMN."""
-        if rest := self._skip_to_old_column(rest):
-            self._define_column(rest[1:], _column_name(rest))
+        if rest := self._words_from_existing_column(rest):
+            self._add_column_definition(rest[1:], _read_lower_column_name(rest))
 
-    def _rename_column(self, rest: list[SqlWord]) -> None:
+    def _apply_rename_clause(self, rest: list[SqlWord]) -> None:
         """Apply RENAME COLUMN; RENAME of the table or of an index changes no column."""
-        if _upper_word(rest, 0) == "COLUMN" and (rest := self._skip_to_old_column(rest)):
+        if _upper_word(rest, 0) == "COLUMN" and (rest := self._words_from_existing_column(rest)):
             if _upper_word(rest, 1) != "TO" or len(rest) < 3:
                 raise UsageError("RENAME COLUMN has no TO")
-            self.renamed[_column_name(rest)] = rest[2].text
+            self.renamed[_read_lower_column_name(rest)] = rest[2].text
 
-    def _convert_charset(self, rest: list[SqlWord]) -> None:
+    def _apply_convert_clause(self, rest: list[SqlWord]) -> None:
         """Apply CONVERT TO CHARACTER SET."""
         if _upper_word(rest, 0) == "TO":
             self.charset, self.converts = find_charset(rest), True
@@ -425,7 +429,7 @@ class _AlterTable(msgspec.Struct):
         """Apply CHARACTER SET."""
         self.charset = find_charset([SqlWord("CHARACTER", False), *rest])
 
-    def _order_by(self, rest: list[SqlWord]) -> None:
+    def _apply_order_by_clause(self, rest: list[SqlWord]) -> None:
         """Apply ORDER BY."""
         self.in_order_by = True
 
@@ -437,38 +441,38 @@ class _AlterTable(msgspec.Struct):
             _lower_name(one.hint) == name for one in self.new_columns
         )
 
-    def _skip_to_old_column(self, words: list[SqlWord]) -> list[SqlWord]:
+    def _words_from_existing_column(self, words: list[SqlWord]) -> list[SqlWord]:
         """Return the words after [COLUMN] [IF EXISTS]; none if IF EXISTS is there and the column did not exist.
 
         Raises:
             UsageError: the column did not exist before the statement, which has no IF EXISTS.
         """
-        words, if_exists = _skip_exists(_skip_optional(words, "COLUMN"), "IF", "EXISTS")
-        name = _column_name(words)
+        words, if_exists = _split_optional_prefix(_skip_optional(words, "COLUMN"), "IF", "EXISTS")
+        name = _read_lower_column_name(words)
         if any(_lower_name(column) == name for column in self.before.columns):
             return words
         if if_exists:
             return []
         raise UsageError(f"there is no column {name}")
 
-    def _define_column(self, words: list[SqlWord], old: str | None) -> None:
+    def _add_column_definition(self, words: list[SqlWord], replaced_column: str | None) -> None:
         """Add a column definition."""
         words, after = _split_placement(words)
         if len(words) < 2 or not words[0].text:
             raise UsageError("ALTER TABLE has a column without a type")
-        hint = parse_column(words[0].text, words[1:], self.charset)
-        self.new_columns.append(_NewColumn(hint, old, after))
+        hint = parse_column_definition(words[0].text, words[1:], self.charset)
+        self.new_columns.append(_NewColumn(hint, replaced_column, after))
         upper_words = [word.upper for word in words[1:]]
         if "PRIMARY" in upper_words or (
             "KEY" in upper_words and "UNIQUE" not in upper_words and "COLUMN_FORMAT" not in upper_words
         ):
             self.key = ((_lower_name(hint), 0),)
 
-    def build_definition(self) -> TableDefinition:
+    def build_altered_table(self) -> TableDefinition:
         """Return the table after the statement. Raises UsageError: no server accepts such a table."""
         replaced = {one.old: one for one in self.new_columns if one.old is not None}
         implicit = [c for c in self.before.columns if c in ROW_TIMES]
-        columns: list[ColumnHint] = []
+        columns: list[DeclaredColumn] = []
         for column in self.before.columns:
             name, replacement = _lower_name(column), replaced.get(_lower_name(column))
             if name in self.dropped or column in implicit:
@@ -476,13 +480,13 @@ class _AlterTable(msgspec.Struct):
             if replacement is not None:
                 columns += [replacement.hint] if replacement.after is None else []
             else:
-                column = self._convert_column(column)
+                column = self._convert_column_charset(column)
                 columns.append(replace(column, name=self.renamed[name]) if name in self.renamed else column)
         for added in self.new_columns:
             if added.after == "":
                 columns.insert(0, added.hint)
             elif added.after is not None:
-                columns.insert(_find_column(columns, added.after) + 1, added.hint)
+                columns.insert(_find_column_index(columns, added.after) + 1, added.hint)
             elif added.old is None:
                 columns.append(added.hint)
         if not self.drops_versioning:
@@ -492,53 +496,53 @@ class _AlterTable(msgspec.Struct):
         names = [_lower_name(column) for column in columns]
         if len(set(names)) != len(names):
             raise UsageError("it would have two columns with the same name")
-        return TableDefinition(tuple(columns), self._build_key(replaced), self.charset, self.versioned)
+        return TableDefinition(tuple(columns), self._build_primary_key(replaced), self.charset, self.versioned)
 
-    def _convert_column(self, column: ColumnHint) -> ColumnHint:
+    def _convert_column_charset(self, column: DeclaredColumn) -> DeclaredColumn:
         """Return a column converted to the character set of CONVERT TO."""
         if not self.converts or not (column.charset not in (None, "binary") or column.text):
             return column
         return replace(column, charset=self.charset)
 
-    def _build_key(self, replaced: dict[str, _NewColumn]) -> tuple[KeyPart, ...]:
+    def _build_primary_key(self, new_columns_by_old_name: dict[str, _NewColumn]) -> tuple[KeyPart, ...]:
         """Return the primary key with the column names after the statement.
 
         A key that the statement itself defines has these names already.
         """
         if self.key is not self.before.key:
             return self.key
-        names = {old: _lower_name(one.hint) for old, one in replaced.items()}
+        names = {old: _lower_name(one.hint) for old, one in new_columns_by_old_name.items()}
         names |= {old: new.lower() for old, new in self.renamed.items()}
         return tuple((names.get(name, name), size) for name, size in self.key if name not in self.dropped)
 
 
 _CLAUSES: dict[str, Callable[[_AlterTable, list[SqlWord]], None]] = {
-    "ADD": _AlterTable._add_item,
-    "DROP": _AlterTable._drop_item,
-    "MODIFY": _AlterTable._modify_column,
-    "CHANGE": _AlterTable._change_column,
-    "RENAME": _AlterTable._rename_column,
-    "CONVERT": _AlterTable._convert_charset,
+    "ADD": _AlterTable._apply_add_clause,
+    "DROP": _AlterTable._apply_drop_clause,
+    "MODIFY": _AlterTable._apply_modify_clause,
+    "CHANGE": _AlterTable._apply_change_clause,
+    "RENAME": _AlterTable._apply_rename_clause,
+    "CONVERT": _AlterTable._apply_convert_clause,
     "DEFAULT": _AlterTable._set_default_charset,
     "CHARACTER": _AlterTable._set_charset,
     "CHARSET": _AlterTable._set_default_charset,
-    "ORDER": _AlterTable._order_by,
+    "ORDER": _AlterTable._apply_order_by_clause,
 }
 
 
-def apply_alter_table(before: TableDefinition, clauses: Sequence[Sequence[SqlWord]]) -> TableDefinition:
+def apply_alter_table(old_table: TableDefinition, clauses: Sequence[Sequence[SqlWord]]) -> TableDefinition:
     """Return the table after these clauses of ALTER TABLE.
 
     Raises:
         UsageError: a clause is not supported or does not fit the table.
     """
-    alter_table = _AlterTable(before, before.key, before.charset, before.versioned)
+    alter_table = _AlterTable(old_table, old_table.key, old_table.charset, old_table.versioned)
     for clause in clauses:
         alter_table.add_clause(clause)
-    return alter_table.build_definition()
+    return alter_table.build_altered_table()
 
 
-def _lower_name(column: ColumnHint) -> str:
+def _lower_name(column: DeclaredColumn) -> str:
     """Return a column's name in lower case."""
     return (column.name or "").lower()
 
@@ -548,14 +552,14 @@ def _upper_word(words: Sequence[SqlWord], at: int) -> str:
     return words[at].upper if at < len(words) else ""
 
 
-def _column_name(words: Sequence[SqlWord]) -> str:
+def _read_lower_column_name(words: Sequence[SqlWord]) -> str:
     """Return the first word, a column name, in lower case."""
     if not words:
         raise UsageError("ALTER TABLE has no column name where one is expected")
     return words[0].text.lower()
 
 
-def _find_column(columns: Sequence[ColumnHint], name: str) -> int:
+def _find_column_index(columns: Sequence[DeclaredColumn], name: str) -> int:
     """Return the index of the column with this name."""
     names = [_lower_name(column) for column in columns]
     if name not in names:
@@ -568,7 +572,7 @@ def _skip_optional(words: list[SqlWord], optional: str) -> list[SqlWord]:
     return words[1:] if _upper_word(words, 0) == optional else words
 
 
-def _skip_exists(words: list[SqlWord], *expected: str) -> tuple[list[SqlWord], bool]:
+def _split_optional_prefix(words: list[SqlWord], *expected: str) -> tuple[list[SqlWord], bool]:
     """Return the words after IF [NOT] EXISTS, and whether these words were present."""
     found = [word.upper for word in words[: len(expected)]] == list(expected)
     return (words[len(expected) :] if found else words), found

@@ -10,7 +10,7 @@ import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.format_api.row_output_interfaces import split_table_name
-from binlogtool.formats.binlog_events.ddl.statements import (
+from binlogtool.formats.binlog_events.ddl.split_sql_statements import (
     DDL_VERB,
     MAX_CACHED_LENGTH,
     QUOTED_NAME,
@@ -19,9 +19,9 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     SqlWord,
     StatementReader,
     TableName,
+    find_next_word_offset,
     qualify_parsed_name,
     qualify_table_name,
-    skip_gap,
     unquote_sql_name,
 )
 
@@ -151,7 +151,7 @@ class ParsedDdl(msgspec.Struct, frozen=True, dict=True):
         return self.verb == "TRUNCATE"
 
     @property
-    def emptied(self) -> tuple[str, ...]:
+    def tables_losing_rows(self) -> tuple[str, ...]:
         """Tables that the statement drops, empties or replaces."""
         removes_rows = self.verb in ("DROP", "TRUNCATE") or (self.verb == "CREATE" and self.replaces)
         return self.names if removes_rows and self.kind == TABLE and not self.is_temporary else ()
@@ -162,13 +162,13 @@ class ParsedDdl(msgspec.Struct, frozen=True, dict=True):
         return self.clauses.renames if self.verb in ("ALTER", "RENAME") else ()
 
     @property
-    def dropped(self) -> tuple[str, ...]:
+    def dropped_or_replaced(self) -> tuple[str, ...]:
         """Tables that exist no longer, or anew."""
-        return () if self.is_truncate else self.emptied
+        return () if self.is_truncate else self.tables_losing_rows
 
-    def list_defined_tables(self) -> list[str]:
+    def list_affected_tables(self) -> list[str]:
         """Return all tables and sequences that the statement creates, changes, empties, drops or renames."""
-        names = [*self.emptied, self.created, self.altered, self.owner if self.kind == INDEX else None]
+        names = [*self.tables_losing_rows, self.created, self.altered, self.owner if self.kind == INDEX else None]
         names += self.names if self.kind == SEQUENCE and not self.is_temporary else ()
         names += [name for pair in self.renames for name in pair]
         names += [self.clauses.exchanged] if self.verb == "ALTER" else ()
@@ -182,7 +182,7 @@ class ParsedDdl(msgspec.Struct, frozen=True, dict=True):
         return _KEY_CHANGES.search(self.text) is not None
 
     @property
-    def can_roll_back(self) -> bool | None:
+    def can_engine_roll_back(self) -> bool | None:
         """Return whether the engine that CREATE TABLE or ALTER TABLE names can roll back; None if none is named."""
         if self.created is None and self.altered is None:
             return None
@@ -201,99 +201,100 @@ class ParsedDdl(msgspec.Struct, frozen=True, dict=True):
 # --- The head: verb, kind, names ---
 
 
-def parse_ddl(sql: str, database: str) -> ParsedDdl:
-    """Parse a statement; `database`: the default database in which it ran."""
-    return (_parse_cached if len(sql) <= MAX_CACHED_LENGTH else _parse)(sql, database)
+def parse_ddl(sql: str, default_database: str) -> ParsedDdl:
+    """Parse a statement; `default_database`: the default database in which it ran."""
+    return (_parse_cached if len(sql) <= MAX_CACHED_LENGTH else _parse_ddl_uncached)(sql, default_database)
 
 
-class _HeadReader:
+class _StatementHeadReader:
     """Reader of the first words of a statement; skips comments between them."""
 
     def __init__(self, sql: str, database: str) -> None:
-        self.sql, self.database, self.at = sql, database, skip_gap(sql)
+        self.sql, self.database, self.at = sql, database, find_next_word_offset(sql)
 
-    def skip(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+    def skip_if_match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         """Match a pattern and move after it."""
         matched = pattern.match(self.sql, self.at)
         if matched is not None:
-            self.at = skip_gap(self.sql, matched.end())
+            self.at = find_next_word_offset(self.sql, matched.end())
         return matched
 
-    def read_parts(self) -> TableName:
+    def read_name_parts(self) -> TableName:
         """Read a name, with the name of a database before it or without; () if there is none."""
-        first = self.skip(_NAME)
-        second = self.skip(_NAME) if first is not None and self.skip(_DOT) is not None else None
+        first = self.skip_if_match(_NAME)
+        second = self.skip_if_match(_NAME) if first is not None and self.skip_if_match(_DOT) is not None else None
         return tuple(unquote_sql_name(one[0]) for one in (first, second) if one is not None)
 
-    def read_name(self) -> str | None:
+    def read_full_table_name(self) -> str | None:
         """Read the full name of a table; None if there is none."""
-        parts = self.read_parts()
+        parts = self.read_name_parts()
         return qualify_parsed_name(parts, self.database) if parts else None
 
-    def iter_names(self) -> Iterator[str]:
+    def iter_table_names(self) -> Iterator[str]:
         """Read the full names of a list of tables."""
-        while (name := self.read_name()) is not None:
+        while (name := self.read_full_table_name()) is not None:
             yield name
-            if self.skip(_COMMA) is None:
+            if self.skip_if_match(_COMMA) is None:
                 return
 
     def read_renames(self) -> Iterator[tuple[str, str]]:
         """Read the pairs of RENAME TABLE. Raises UsageError: a name or TO is missing."""
         while True:
-            old_name = self.read_name()
-            self.skip(_WAIT)
-            if old_name is not None and self.skip(_TO) is None:
+            old_name = self.read_full_table_name()
+            self.skip_if_match(_WAIT)
+            if old_name is not None and self.skip_if_match(_TO) is None:
                 raise UsageError("RENAME TABLE has no TO")
-            new_name = self.read_name()
+            new_name = self.read_full_table_name()
             if old_name is None or new_name is None:
                 raise UsageError(_NO_NAME)
             yield old_name, new_name
-            if self.skip(_COMMA) is None:
+            if self.skip_if_match(_COMMA) is None:
                 return
 
 
-def _parse(sql: str, database: str) -> ParsedDdl:
+def _parse_ddl_uncached(sql: str, default_database: str) -> ParsedDdl:
     """Parse a statement."""
-    reader = _HeadReader(sql, database)
-    verb_word = reader.skip(DDL_VERB)
+    reader = _StatementHeadReader(sql, default_database)
+    verb_word = reader.skip_if_match(DDL_VERB)
     if verb_word is None:
-        return ParsedDdl(sql, database, has_no_table=reader.skip(_OTHER_STATEMENT) is not None)
+        return ParsedDdl(sql, default_database, has_no_table=reader.skip_if_match(_OTHER_STATEMENT) is not None)
     verb, options = verb_word[1].upper(), list[str]()
-    while verb in ("CREATE", "ALTER", "DROP") and (option := reader.skip(_OPTION)) is not None:
+    while verb in ("CREATE", "ALTER", "DROP") and (option := reader.skip_if_match(_OPTION)) is not None:
         options.append(option[0].upper())
     if verb == "TRUNCATE":
-        reader.skip(_TABLE)
+        reader.skip_if_match(_TABLE)
         kind = TABLE
     else:
-        kind_word = reader.skip(_WORD)
+        kind_word = reader.skip_if_match(_WORD)
         kind = "" if kind_word is None else kind_word[0].upper()
         kind = _KINDS.get(kind, kind)
-    is_conditional = reader.skip(_IF_EXISTS) is not None
+    is_conditional = reader.skip_if_match(_IF_EXISTS) is not None
     start, owner, names = reader.at, None, tuple[str, ...]()
     if kind == DATABASE:
-        names = (_read_database(reader, database),)
+        names = (_read_database_name(reader, default_database),)
     elif kind in (TABLE, SEQUENCE) and verb == "DROP":
-        names = tuple(reader.iter_names())
-    elif kind in (TABLE, SEQUENCE, INDEX, TRIGGER) and (parts := reader.read_parts()):
-        matched = reader.skip(_OWNER_PATTERNS[kind]) if kind in _OWNER_PATTERNS else None
-        owner = None if matched is None else qualify_table_name(matched["table"], database)
+        names = tuple(reader.iter_table_names())
+    elif kind in (TABLE, SEQUENCE, INDEX, TRIGGER) and (parts := reader.read_name_parts()):
+        matched = reader.skip_if_match(_OWNER_PATTERNS[kind]) if kind in _OWNER_PATTERNS else None
+        owner = None if matched is None else qualify_table_name(matched["table"], default_database)
         is_owned = owner is not None and kind == TRIGGER
-        names = (qualify_parsed_name(parts, split_table_name(owner)[0] if is_owned and owner else database),)
+        names = (qualify_parsed_name(parts, split_table_name(owner)[0] if is_owned and owner else default_database),)
     return ParsedDdl(
-        sql, database, verb, kind, names, owner, start if verb == "RENAME" else reader.at, "TEMPORARY" in options,
+        sql, default_database, verb, kind, names, owner, start if verb == "RENAME" else reader.at,
+        "TEMPORARY" in options,
         is_conditional, any(option.startswith("OR") for option in options),
         kind in _KINDS_WITHOUT_TABLE and (verb != "RENAME" or kind == "USER"),
     )  # fmt: skip
 
 
-_parse_cached = lru_cache(maxsize=64)(_parse)
+_parse_cached = lru_cache(maxsize=64)(_parse_ddl_uncached)
 """Cached form for short statements, which several readers of one log parse."""
 
 
-def _read_database(reader: _HeadReader, database: str) -> str:
+def _read_database_name(reader: _StatementHeadReader, default_database: str) -> str:
     """Read the name of a database; ALTER DATABASE without a name changes the default database."""
-    if _DATABASE_OPTIONS.match(reader.sql, reader.at) or (name := reader.skip(_NAME)) is None:
-        return database
+    if _DATABASE_OPTIONS.match(reader.sql, reader.at) or (name := reader.skip_if_match(_NAME)) is None:
+        return default_database
     return unquote_sql_name(name[0])
 
 
@@ -303,14 +304,14 @@ def _read_database(reader: _HeadReader, database: str) -> str:
 def _read_clauses(ddl: ParsedDdl) -> DdlClauses:
     """Read what follows the name. Raises UsageError: the statement cannot be read."""
     if ddl.verb == "RENAME" and ddl.kind == TABLE:
-        reader = _HeadReader(ddl.text, ddl.database)
+        reader = _StatementHeadReader(ddl.text, ddl.database)
         reader.at = ddl.rest
         return DdlClauses(renames=tuple(reader.read_renames()))
     if ddl.verb not in ("CREATE", "ALTER") or ddl.kind not in (TABLE, DATABASE):
         return DdlClauses()
     if not ddl.names:
         raise UsageError(_NO_NAME)
-    head_lines = ddl.text.count("\n", skip_gap(ddl.text), ddl.rest)
+    head_lines = ddl.text.count("\n", find_next_word_offset(ddl.text), ddl.rest)
     words = StatementReader(ddl.verb + "\n" * head_lines + " " + ddl.text[ddl.rest :]).words[1:]
     rest = StatementReader.from_words(words)
     if ddl.kind == DATABASE:
@@ -322,9 +323,9 @@ def _read_clauses(ddl: ParsedDdl) -> DdlClauses:
             else None
         )
         return DdlClauses(words=words, like_source=source, has_select=any(word.upper == "SELECT" for word in words))
-    rest.skip_wait()
+    rest.skip_wait_option()
     items = list(rest.iter_clauses())
-    new_names = [name for name in map(_find_new_name, items) if name is not None]
+    new_names = [name for name in map(_find_new_table_name, items) if name is not None]
     exchanged = None
     if rest.skip_words_if_next("EXCHANGE", "PARTITION"):
         rest.at += 1
@@ -334,15 +335,15 @@ def _read_clauses(ddl: ParsedDdl) -> DdlClauses:
         items=items,
         renames=tuple((ddl.names[0], qualify_parsed_name(name, ddl.database)) for name in new_names),
         exchanged=exchanged,
-        keeps_rows=all(map(_keeps_rows, items)),
+        keeps_rows=all(map(_is_row_preserving_clause, items)),
     )
 
 
 def _read_full_name(reader: StatementReader, ddl: ParsedDdl) -> str:
-    return qualify_parsed_name(reader.read_name(), ddl.database)
+    return qualify_parsed_name(reader.read_table_name(), ddl.database)
 
 
-def _find_new_name(clause: Sequence[SqlWord]) -> TableName | None:
+def _find_new_table_name(clause: Sequence[SqlWord]) -> TableName | None:
     """Return the new table name in a clause RENAME [TO | AS | =] of ALTER TABLE; None for other clauses.
 
     Raises:
@@ -355,10 +356,10 @@ def _find_new_name(clause: Sequence[SqlWord]) -> TableName | None:
     reader.at = 2 if heads[1:] in (["TO"], ["AS"], ["="]) else 1
     if reader.at >= len(clause):
         raise UsageError("ALTER TABLE ... RENAME has no name")
-    return reader.read_name()
+    return reader.read_table_name()
 
 
-def _keeps_rows(clause: Sequence[SqlWord]) -> bool:
+def _is_row_preserving_clause(clause: Sequence[SqlWord]) -> bool:
     """Return whether a clause of ALTER TABLE leaves rows, columns and key unchanged."""
     heads = [word.upper for word in clause if word.upper not in ("IF", "NOT", "EXISTS")][:3] + [""] * 3
     first, second = heads[:2]

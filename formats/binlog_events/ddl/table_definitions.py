@@ -19,7 +19,7 @@ from binlogtool.formats.binlog_events.ddl.column_definitions import (
     parse_create_table,
 )
 from binlogtool.formats.binlog_events.ddl.parse_ddl import DATABASE, SEQUENCE, TABLE, ParsedDdl, parse_ddl
-from binlogtool.formats.binlog_events.ddl.statements import (
+from binlogtool.formats.binlog_events.ddl.split_sql_statements import (
     QUOTED_NAME,
     SqlWord,
     StatementReader,
@@ -94,15 +94,15 @@ class TableDefinitions(msgspec.Struct):
         self.dependencies.apply_statement(ddl)
         try:
             if ddl.kind == DATABASE:
-                self._apply_database(ddl, statement)
+                self._apply_database_ddl(ddl, statement)
             elif ddl.kind == SEQUENCE and ddl.verb != "DROP":
                 self._apply_sequence(ddl)
             elif ddl.kind in (TABLE, SEQUENCE):
                 _TABLE_STATEMENTS[ddl.verb](self, ddl, statement)
         except UsageError:
-            self._invalidate_named(ddl)
+            self._mark_named_tables_uncertain(ddl)
 
-    def get_state(self, name: str) -> TableDefinition | str:
+    def get_definition_or_reason(self, name: str) -> TableDefinition | str:
         """Return the definition of a table by full name, or the reason why there is none.
 
         If no statement names its database, it is found by its bare name.
@@ -112,7 +112,7 @@ class TableDefinitions(msgspec.Struct):
             key = qualify_name("", split_table_name(key)[1])
         return self.tables.get(key, self.lost)
 
-    def invalidate(self, reason: str) -> None:
+    def forget_logged_definitions(self, reason: str) -> None:
         """Drop all definitions except those of --schema that no statement changed: statements may be missing."""
         self.tables = {k: v for k, v in self.tables.items() if isinstance(v, TableDefinition) and v.given}
         self.columns = sum(map(_column_count, self.tables.values()))
@@ -125,7 +125,7 @@ class TableDefinitions(msgspec.Struct):
             temporary=set(self.temporary), dependencies=self.dependencies.copy(),
         )  # fmt: skip
 
-    def fold_names(self) -> TableDefinitions:
+    def copy_with_lowercase_names(self) -> TableDefinitions:
         """Return a copy with names in lower case, as servers with lower_case_table_names compare them."""
         copy = replace(self.copy(), fold=True)
         for name in [name for name in copy.tables if name != name.lower()]:
@@ -143,17 +143,17 @@ class TableDefinitions(msgspec.Struct):
         self.has_capitals = self.has_capitals or name != name.lower()
         return name
 
-    def _store(self, name: str, definition: TableDefinition | str) -> None:
+    def _store_definition(self, name: str, definition: TableDefinition | str) -> None:
         """Store the state of a table, within the limits."""
         self.sequences.discard(name)
         size = self.columns + _column_count(definition) - _column_count(self.tables.get(name, UNDECLARED))
         if size <= MAX_COLUMNS and (name in self.tables or len(self.tables) < MAX_TABLES):
             self.tables[name], self.columns = definition, size
         else:
-            self.drop(name)
+            self.remove_definition(name)
             self.lost = "the log has more tables and columns than are tracked"
 
-    def drop(self, name: str) -> None:
+    def remove_definition(self, name: str) -> None:
         """Remove the definition of a table."""
         self.columns -= _column_count(self.tables.pop(name, UNDECLARED))
 
@@ -161,21 +161,23 @@ class TableDefinitions(msgspec.Struct):
         self.sequences.discard(name)
         bare = qualify_name("", split_table_name(name)[1])
         if bare in self.tables and bare != name:
-            self._store(name, UNDECLARED)  # hides the definition that --schema has for this name
+            self._store_definition(name, UNDECLARED)  # hides the definition that --schema has for this name
         else:
-            self.drop(name)
+            self.remove_definition(name)
 
-    def _invalidate_named(self, ddl: ParsedDdl) -> None:
+    def _mark_named_tables_uncertain(self, ddl: ParsedDdl) -> None:
         """Mark the tables that an unreadable statement may concern as uncertain."""
         name = ddl.altered or ddl.created
         if name is None:
-            self.invalidate("a statement in the log that defines tables cannot be parsed")
+            self.forget_logged_definitions("a statement in the log that defines tables cannot be parsed")
         else:
-            self._store(self._table_key(name), "a statement in the log that defines this table cannot be parsed")
+            self._store_definition(
+                self._table_key(name), "a statement in the log that defines this table cannot be parsed"
+            )
 
     # -- statements ----------------------------------------------------------------------------------------------------
 
-    def _apply_database(self, ddl: ParsedDdl, statement: DdlStatement) -> None:
+    def _apply_database_ddl(self, ddl: ParsedDdl, statement: DdlStatement) -> None:
         """Apply CREATE, ALTER or DROP DATABASE."""
         database = self._table_key(ddl.names[0])
         if ddl.verb == "DROP":
@@ -183,7 +185,7 @@ class TableDefinitions(msgspec.Struct):
                 self._drop_table(name)
             self.databases.pop(database, None)
             return
-        charset = find_charset(_read_words(ddl)) or (statement.charset if ddl.verb == "CREATE" else None)
+        charset = find_charset(_get_clause_words(ddl)) or (statement.charset if ddl.verb == "CREATE" else None)
         if charset is not None and not (statement.failed and ddl.verb == "CREATE"):
             self.databases[database] = charset
 
@@ -191,45 +193,45 @@ class TableDefinitions(msgspec.Struct):
         """Apply CREATE or ALTER SEQUENCE."""
         for name in map(self._table_key, ddl.names):
             if ddl.verb == "CREATE" or name not in self.sequences:
-                self._store(name, parse_sequence(ddl.text if ddl.verb == "CREATE" else ""))
+                self._store_definition(name, parse_sequence_definition(ddl.text if ddl.verb == "CREATE" else ""))
                 self.sequences.add(name)
 
-    def _apply_create(self, ddl: ParsedDdl, statement: DdlStatement) -> None:
+    def _apply_create_table(self, ddl: ParsedDdl, statement: DdlStatement) -> None:
         """Apply CREATE TABLE."""
-        _read_words(ddl)
+        _get_clause_words(ddl)
         name = self._table_key(ddl.names[0])
         if ddl.is_temporary:
             self.temporary.add((statement.thread, name))
             return
         if statement.failed:
-            self._store(name, "a CREATE TABLE of this table failed")
+            self._store_definition(name, "a CREATE TABLE of this table failed")
             return
         has_file = name in self.tables
         if has_file and ddl.is_conditional:
             return
         self.conflicts += has_file and not ddl.replaces
-        self._store(name, self._build_created(ddl, statement, name))
+        self._store_definition(name, self._build_created_definition(ddl, statement, name))
 
-    def _build_created(self, ddl: ParsedDdl, statement: DdlStatement, name: str) -> TableDefinition | str:
+    def _build_created_definition(self, ddl: ParsedDdl, statement: DdlStatement, name: str) -> TableDefinition | str:
         """Return the definition for a CREATE TABLE, or the reason why there is none."""
         if ddl.clauses.like_source is not None:
             source_name = self._table_key(ddl.clauses.like_source)
             if (statement.thread, source_name) in self.temporary:
                 return "it was created LIKE a temporary table"
-            source = self.get_state(source_name)
+            source = self.get_definition_or_reason(source_name)
             if isinstance(source, str):
                 return source or "it was created LIKE a table whose columns are unknown"
             return replace(source, given=self.given)
         charset = self.databases.get(self._table_key(split_table_name(name)[0]))
         try:
-            definition = parse_definition(ddl.text, charset)
+            definition = parse_create_table_text(ddl.text, charset)
         except UsageError as error:
             return f"its CREATE TABLE is not supported: {error}"
         if definition is None:
             return "its CREATE TABLE does not declare all of its columns"
         return replace(definition, given=self.given)
 
-    def _apply_drop(self, ddl: ParsedDdl, statement: DdlStatement) -> None:
+    def _apply_drop_table(self, ddl: ParsedDdl, statement: DdlStatement) -> None:
         """Apply DROP TABLE or DROP SEQUENCE."""
         for name in map(self._table_key, ddl.names):
             if (statement.thread, name) in self.temporary:
@@ -237,11 +239,11 @@ class TableDefinitions(msgspec.Struct):
             elif not ddl.is_temporary:
                 self._drop_table(name)
 
-    def _apply_alter(self, ddl: ParsedDdl, statement: DdlStatement) -> None:
+    def _apply_alter_table(self, ddl: ParsedDdl, statement: DdlStatement) -> None:
         """Apply ALTER TABLE."""
-        _read_words(ddl)
+        _get_clause_words(ddl)
         name, clauses = self._table_key(ddl.names[0]), ddl.clauses.items
-        before = self.get_state(name)
+        before = self.get_definition_or_reason(name)
         new_names = [self._table_key(new_name) for _, new_name in ddl.clauses.renames]
         if (statement.thread, name) in self.temporary:
             self.temporary.discard((statement.thread, name))
@@ -257,7 +259,7 @@ class TableDefinitions(msgspec.Struct):
                 self.conflicts += 1
                 after = f"an ALTER TABLE in the log does not fit the table's definition: {error}"
                 after += "; --schema must define it as it was before the first log" if before.given else ""
-        self._store(name, after)
+        self._store_definition(name, after)
         for other in new_names:
             self._rename_table(name, other)
         self._apply_convert_partition(clauses, after, statement.database)
@@ -273,50 +275,50 @@ class TableDefinitions(msgspec.Struct):
             reader = StatementReader.from_words(clause)
             reader.at = 1
             if reader.skip_words_if_next("TABLE"):
-                self._drop_table(self._table_key(qualify_parsed_name(reader.read_name(), database)))
+                self._drop_table(self._table_key(qualify_parsed_name(reader.read_table_name(), database)))
             elif "TABLE" in heads:
                 reader.at = heads.index("TABLE") + 1
-                self._store(self._table_key(qualify_parsed_name(reader.read_name(), database)), after)
+                self._store_definition(self._table_key(qualify_parsed_name(reader.read_table_name(), database)), after)
 
-    def _apply_rename(self, ddl: ParsedDdl, statement: DdlStatement) -> None:
+    def _apply_rename_table(self, ddl: ParsedDdl, statement: DdlStatement) -> None:
         """Apply RENAME TABLE."""
-        _read_words(ddl)
+        _get_clause_words(ddl)
         for old_name, new_name in ddl.clauses.renames:
             old, new = self._table_key(old_name), self._table_key(new_name)
             if (statement.thread, old) in self.temporary:
                 self.temporary.discard((statement.thread, old))
                 self.temporary.add((statement.thread, new))
             elif statement.failed:
-                self._store(old, "a RENAME TABLE of this table failed")
-                self._store(new, "a RENAME TABLE of this table failed")
+                self._store_definition(old, "a RENAME TABLE of this table failed")
+                self._store_definition(new, "a RENAME TABLE of this table failed")
             else:
                 self._rename_table(old, new)
 
-    def _apply_truncate(self, ddl: ParsedDdl, statement: DdlStatement) -> None:
+    def _apply_truncate_table(self, ddl: ParsedDdl, statement: DdlStatement) -> None:
         """Apply TRUNCATE TABLE, which changes no definition."""
 
     def _rename_table(self, old: str, new: str) -> None:
         """Move a definition to another name."""
         if old == new:
             return
-        state, is_sequence = self.get_state(old), old in self.sequences
+        state, is_sequence = self.get_definition_or_reason(old), old in self.sequences
         self.conflicts += self.tables.get(new, UNDECLARED) != UNDECLARED
         self._drop_table(old)
-        self._store(new, state)
+        self._store_definition(new, state)
         if is_sequence:
             self.sequences.add(new)
 
 
 _TABLE_STATEMENTS = {
-    "CREATE": TableDefinitions._apply_create,
-    "DROP": TableDefinitions._apply_drop,
-    "ALTER": TableDefinitions._apply_alter,
-    "RENAME": TableDefinitions._apply_rename,
-    "TRUNCATE": TableDefinitions._apply_truncate,
+    "CREATE": TableDefinitions._apply_create_table,
+    "DROP": TableDefinitions._apply_drop_table,
+    "ALTER": TableDefinitions._apply_alter_table,
+    "RENAME": TableDefinitions._apply_rename_table,
+    "TRUNCATE": TableDefinitions._apply_truncate_table,
 }
 
 
-def _read_words(ddl: ParsedDdl) -> Sequence[SqlWord]:
+def _get_clause_words(ddl: ParsedDdl) -> Sequence[SqlWord]:
     """Return the words after the name. Raises UsageError: the statement cannot be read."""
     if ddl.clauses.error:
         raise UsageError(ddl.clauses.error)
@@ -337,19 +339,19 @@ def has_capital_names(statement: DdlStatement) -> bool:
     return scratch.has_capitals
 
 
-def parse_definition(sql: str, charset: str | None = None) -> TableDefinition | None:
+def parse_create_table_text(sql: str, default_charset: str | None = None) -> TableDefinition | None:
     """Return the table that a CREATE TABLE declares; None if it does not declare all columns.
 
     Recent results are cached, because planning, proving and verifying a repair read the same statements.
 
     Args:
-        charset: default character set for tables that name none.
+        default_charset: default character set for tables that name none.
 
     Raises:
         UsageError: the statement is not supported.
     """
     parse = _parse_definition_uncached if len(sql) > _MAX_CACHED_LENGTH else _parse_definition_cached
-    return parse(sql, charset)
+    return parse(sql, default_charset)
 
 
 def _parse_definition_uncached(sql: str, charset: str | None) -> TableDefinition | None:
@@ -360,12 +362,12 @@ def _parse_definition_uncached(sql: str, charset: str | None) -> TableDefinition
 _parse_definition_cached = lru_cache(256)(_parse_definition_uncached)
 
 
-def parse_sequence(sql: str) -> TableDefinition | str:
+def parse_sequence_definition(sql: str) -> TableDefinition | str:
     """Return the table of a CREATE SEQUENCE; with a declared type its columns have that type (MariaDB 11.5)."""
     upper_words = sql.upper().split()
     if "AS" in upper_words:
         return "it is a sequence with a declared type"
-    return parse_definition(_SEQUENCE_COLUMNS) or UNDECLARED
+    return parse_create_table_text(_SEQUENCE_COLUMNS) or UNDECLARED
 
 
 def _mark_as_assumed(state: TableDefinition | str) -> TableDefinition | str:
@@ -378,7 +380,7 @@ def _mark_as_assumed(state: TableDefinition | str) -> TableDefinition | str:
 _USE = re.compile(rf"\s*USE\s+({QUOTED_NAME}|\S+)\s*\Z", re.IGNORECASE)
 
 
-class _Defined(NamedTuple):
+class _SchemaTable(NamedTuple):
     """A table that a file of --schema defines: the place, and the definition at the end of the file."""
 
     place: str
@@ -401,18 +403,18 @@ def _iter_schema_statements(sql: str) -> Iterator[tuple[int, DdlStatement]]:
 
 
 @lru_cache(8)
-def parse_schema(sql: str) -> TableDefinitions:
+def parse_schema_script(schema_sql: str) -> TableDefinitions:
     """Return the definitions after these statements; copy the result before changing it.
 
-    `sql`: the text of one file, or of several as `join_schema_files` joins them.
+    `schema_sql`: the text of one file, or of several as `join_schema_files` joins them.
 
     Raises:
         UsageError: there is no CREATE TABLE, one is not supported, or two define one table differently; the message
             names the lines.
     """
-    definitions, defined = TableDefinitions(given=True), dict[str, _Defined]()
+    definitions, defined = TableDefinitions(given=True), dict[str, _SchemaTable]()
     try:
-        for name, text in split_schema_files(sql):
+        for name, text in split_schema_files(schema_sql):
             _apply_schema_file(definitions, name, text, defined)
     except UsageError as error:
         raise UsageError(f"--schema: {error}") from None
@@ -420,13 +422,13 @@ def parse_schema(sql: str) -> TableDefinitions:
     return definitions
 
 
-def _apply_schema_file(definitions: TableDefinitions, name: str, sql: str, defined: dict[str, _Defined]) -> None:
+def _apply_schema_file(definitions: TableDefinitions, name: str, sql: str, defined: dict[str, _SchemaTable]) -> None:
     """Apply the statements of one file of --schema.
 
     `name`: its name; "" if it is the only one. `defined`: tables of earlier files; those of this file are added.
 
     Raises:
-        UsageError: see `parse_schema`.
+        UsageError: see `parse_schema_script`.
     """
     try:
         parsed = [(parse_ddl(statement.text, ""), statement.line) for statement in split_statements(sql)]
@@ -443,23 +445,23 @@ def _apply_schema_file(definitions: TableDefinitions, name: str, sql: str, defin
         create = parse_ddl(ddl.text, ddl.database)
         table = create.created
         if table is not None and table not in created and table in defined:
-            definitions.drop(table)
+            definitions.remove_definition(table)
         before = None if table is None else definitions.tables.get(table)
         definitions.apply_statement(ddl)
         if table is None:
             continue
         place = f"{name} line {line}" if name else f"line {line}"
         if before is not None and definitions.tables.get(table) != before and not create.replaces:
-            raise _different_definitions(table, created[table], place)
+            raise _conflicting_definitions_error(table, created[table], place)
         created[table] = place
     for table, place in created.items():
         state = definitions.tables.get(table)
         if table in defined and defined[table].state != state:
-            raise _different_definitions(table, defined[table].place, place)
-        defined[table] = _Defined(place, state)
+            raise _conflicting_definitions_error(table, defined[table].place, place)
+        defined[table] = _SchemaTable(place, state)
 
 
-def _different_definitions(table: str, first: str, second: str) -> UsageError:
+def _conflicting_definitions_error(table: str, first: str, second: str) -> UsageError:
     """Return the error for a table that --schema defines twice."""
     database, bare_name = split_table_name(table)
     remedy = "keep the definition from before the first log"

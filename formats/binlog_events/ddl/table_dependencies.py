@@ -11,7 +11,7 @@ from msgspec import structs
 from binlogtool.errors import UsageError
 from binlogtool.format_api.row_output_interfaces import qualify_name, split_table_name
 from binlogtool.formats.binlog_events.ddl.parse_ddl import TRIGGER, ParsedDdl
-from binlogtool.formats.binlog_events.ddl.statements import (
+from binlogtool.formats.binlog_events.ddl.split_sql_statements import (
     SqlWord,
     StatementReader,
     parse_key_parts,
@@ -50,15 +50,15 @@ class ForeignKeys(msgspec.Struct):
         """Apply a statement of the log."""
         with suppress(UsageError):
             if ddl.created is not None:
-                self._apply_create(ddl.created, ddl)
+                self._apply_create_table(ddl.created, ddl)
             elif ddl.altered is not None:
-                self._apply_alter(ddl.altered, ddl)
+                self._apply_alter_table(ddl.altered, ddl)
             elif self.keys:
                 prefix = None if ddl.dropped_database is None else qualify_name(ddl.dropped_database, "")
                 self.keys = [
                     key
                     for key in self.keys
-                    if key.child not in ddl.dropped and (prefix is None or not key.child.startswith(prefix))
+                    if key.child not in ddl.dropped_or_replaced and (prefix is None or not key.child.startswith(prefix))
                 ]
 
     def rename_table(self, old_name: str, new_name: str) -> None:
@@ -72,17 +72,19 @@ class ForeignKeys(msgspec.Struct):
             for key in self.keys
         ]
 
-    def iter_affected(self, parent: str, changed: frozenset[str] | None) -> Iterator[tuple[ForeignKey, str]]:
+    def iter_cascading_keys(
+        self, parent: str, changed_columns: frozenset[str] | None
+    ) -> Iterator[tuple[ForeignKey, str]]:
         """Yield each foreign key through which a row change propagates to other tables, once, with its action.
 
         Args:
             parent: full name of the changed table.
-            changed: columns in lower case; None if rows are deleted.
+            changed_columns: columns in lower case; None if rows are deleted.
         """
-        queue, seen = [(parent, changed)], set[tuple[ForeignKey, bool]]()
+        queue, seen = [(parent, changed_columns)], set[tuple[ForeignKey, bool]]()
         while queue:
             table, columns = queue.pop()
-            for key in self._iter_keys_of(table):
+            for key in self._iter_keys_referencing(table):
                 action = key.on_delete if columns is None else key.on_update
                 is_affected = columns is None or not columns.isdisjoint(key.references)
                 if not action or not is_affected or (key, columns is None) in seen:
@@ -92,7 +94,7 @@ class ForeignKeys(msgspec.Struct):
                 next_columns = None if columns is None and action == "CASCADE" else frozenset(key.columns)
                 queue.append((key.child, next_columns))
 
-    def _iter_keys_of(self, parent: str) -> Iterator[ForeignKey]:
+    def _iter_keys_referencing(self, parent: str) -> Iterator[ForeignKey]:
         """Yield the keys that reference a table; keys from statements without a database name match any database."""
         database, name = split_table_name(parent)
         for key in self.keys:
@@ -104,7 +106,7 @@ class ForeignKeys(msgspec.Struct):
 
     # -- statements ----------------------------------------------------------------------------------------------------
 
-    def _apply_create(self, child: str, ddl: ParsedDdl) -> None:
+    def _apply_create_table(self, child: str, ddl: ParsedDdl) -> None:
         """Apply CREATE TABLE."""
         if ddl.clauses.error or (ddl.is_conditional and any(key.child == child for key in self.keys)):
             return
@@ -113,34 +115,39 @@ class ForeignKeys(msgspec.Struct):
         upper_words = [word.upper for word in words]
         if "REFERENCES" in upper_words and "(" in upper_words and _is_innodb(words):
             for item in StatementReader.from_words(words[upper_words.index("(") + 1 :]).iter_clauses():
-                self._add_key(child, item)
+                self._add_foreign_key(child, item)
 
-    def _apply_alter(self, child: str, ddl: ParsedDdl) -> None:
+    def _apply_alter_table(self, child: str, ddl: ParsedDdl) -> None:
         """Apply ALTER TABLE."""
         for clause in ddl.clauses.items:
             heads = [word.upper for word in clause[:4]]
             if heads[:1] == ["ADD"]:
-                self._add_key(child, clause[1:])
+                self._add_foreign_key(child, clause[1:])
             elif heads[:3] == ["DROP", "FOREIGN", "KEY"] or heads[:2] == ["DROP", "CONSTRAINT"]:
                 dropped_name = clause[-1].text.lower()
                 self.keys = [key for key in self.keys if (key.child, key.name) != (child, dropped_name)]
 
-    def _add_key(self, child: str, item: Sequence[SqlWord]) -> None:
+    def _add_foreign_key(self, child: str, definition_words: Sequence[SqlWord]) -> None:
         """Add the foreign key in a definition item, if the item is one."""
-        heads = [word.upper for word in item]
+        heads = [word.upper for word in definition_words]
         if "REFERENCES" not in heads or len(self.keys) >= MAX_FOREIGN_KEYS:
             return
         at = heads.index("REFERENCES")
-        reader = StatementReader.from_words(item)
+        reader = StatementReader.from_words(definition_words)
         reader.at = at + 1
-        parent, database = reader.read_name(), split_table_name(child)[0]
-        child_columns = _names_in_parentheses(item[:at]) if "FOREIGN" in heads[:at] else (item[0].text.lower(),)
+        parent, database = reader.read_table_name(), split_table_name(child)[0]
+        child_columns = (
+            _names_in_parentheses(definition_words[:at])
+            if "FOREIGN" in heads[:at]
+            else (definition_words[0].text.lower(),)
+        )
         number = 1 + sum(key.child == child for key in self.keys)
-        has_name = heads[0] == "CONSTRAINT" and heads[1:2] != ["FOREIGN"] and len(item) > 1
-        name = item[1].text.lower() if has_name else f"{split_table_name(child)[1]}_ibfk_{number}".lower()
+        has_name = heads[0] == "CONSTRAINT" and heads[1:2] != ["FOREIGN"] and len(definition_words) > 1
+        name = definition_words[1].text.lower() if has_name else f"{split_table_name(child)[1]}_ibfk_{number}".lower()
         foreign_key = ForeignKey(
             child, qualify_parsed_name(parent, database), name, child_columns,
-            _names_in_parentheses(item[reader.at :]), _find_action(heads, "DELETE"), _find_action(heads, "UPDATE"),
+            _names_in_parentheses(definition_words[reader.at :]), _find_cascade_action(heads, "DELETE"),
+            _find_cascade_action(heads, "UPDATE"),
         )  # fmt: skip
         self.keys.append(foreign_key)
 
@@ -150,12 +157,12 @@ def _names_in_parentheses(words: Sequence[SqlWord]) -> tuple[str, ...]:
     return tuple(name for name, _ in parse_key_parts(words))
 
 
-def _find_action(heads: Sequence[str], change: str) -> str:
+def _find_cascade_action(upper_words: Sequence[str], change: str) -> str:
     """Return the row-changing action for ON DELETE or ON UPDATE; "" for none."""
-    for at in range(len(heads) - 2):
-        if heads[at] == "ON" and heads[at + 1] == change and heads[at + 2] in _CHANGING_ACTIONS:
-            action = "CASCADE" if heads[at + 2] == "CASCADE" else "SET NULL"
-            return "" if "DEFAULT" in heads[at + 3 : at + 4] else action
+    for at in range(len(upper_words) - 2):
+        if upper_words[at] == "ON" and upper_words[at + 1] == change and upper_words[at + 2] in _CHANGING_ACTIONS:
+            action = "CASCADE" if upper_words[at + 2] == "CASCADE" else "SET NULL"
+            return "" if "DEFAULT" in upper_words[at + 3 : at + 4] else action
     return ""
 
 
@@ -193,7 +200,7 @@ class Triggers(msgspec.Struct):
         """Return the triggers of "database.table"."""
         return [name for name, owner in self.tables.items() if owner == table] if self.tables else []
 
-    def drop_table(self, table: str) -> None:
+    def drop_triggers_of_table(self, table: str) -> None:
         """Drop the triggers of a table, or of a whole database if the name ends with a dot."""
         is_database = table.endswith(".")
         for name, owner in list(self.tables.items()):
@@ -220,10 +227,10 @@ class TableDependencies(msgspec.Struct):
         """Apply a statement of the log."""
         self.triggers.apply_statement(ddl)
         self.foreign_keys.apply_statement(ddl)
-        for name in ddl.dropped:
-            self.triggers.drop_table(name)
+        for name in ddl.dropped_or_replaced:
+            self.triggers.drop_triggers_of_table(name)
         if ddl.dropped_database is not None:
-            self.triggers.drop_table(qualify_name(ddl.dropped_database, ""))
+            self.triggers.drop_triggers_of_table(qualify_name(ddl.dropped_database, ""))
         for old_name, new_name in ddl.renames:
             self.triggers.rename_table(old_name, new_name)
             self.foreign_keys.rename_table(old_name, new_name)

@@ -26,10 +26,10 @@ from binlogtool.format_api.schema_fields import DecompressionError, MalformedErr
 from binlogtool.formats.binlog_events.ddl.changed_table import find_changed_table
 from binlogtool.formats.binlog_events.ddl.column_definitions import TableDefinition
 from binlogtool.formats.binlog_events.ddl.parse_ddl import ParsedDdl
-from binlogtool.formats.binlog_events.ddl.statements import (
-    may_be_table_statement,
-    normalize_statement,
-    skip_gap,
+from binlogtool.formats.binlog_events.ddl.split_sql_statements import (
+    decode_statement_with_default_quotes,
+    find_next_word_offset,
+    may_be_ddl_statement,
     strip_ignored_comments,
 )
 from binlogtool.formats.binlog_events.ddl.table_definitions import (
@@ -37,11 +37,11 @@ from binlogtool.formats.binlog_events.ddl.table_definitions import (
     DdlStatement,
     TableDefinitions,
     has_capital_names,
-    parse_schema,
+    parse_schema_script,
 )
 from binlogtool.formats.binlog_events.ddl.table_dependencies import ForeignKey, ForeignKeys, Triggers
 from binlogtool.formats.binlog_events.event_schemas import Event, QueryParts, parse_query
-from binlogtool.formats.binlog_events.rows.table_map import TableMap, matches_hint
+from binlogtool.formats.binlog_events.rows.table_map import TableMap, matches_declared_column
 from binlogtool.formats.binlog_events.status_variables import decode_status_variables, is_unfinished_alter
 from binlogtool.formats.binlog_events.transactions.boundaries import is_possible_ddl
 from binlogtool.formats.binlog_events.values.column_types import TableMapColumn, charset_of_collation
@@ -51,9 +51,9 @@ from binlogtool.formats.binlog_events.wire_format import (
     EventType,
     FormatDescription,
     RowsFlag,
-    iter_block_pieces,
-    read_declared_size,
-    unpack_block,
+    iter_unpacked_block_pieces,
+    read_declared_unpacked_size,
+    unpack_compressed_block,
 )
 from binlogtool.limits import MIB, Limits
 
@@ -91,7 +91,7 @@ class TableHistory(msgspec.Struct):
         if self._start == (None, None):
             self._start = (self.load_earlier_state, None)
 
-    def copy_start(self) -> TableHistory:
+    def copy_start_state(self) -> TableHistory:
         """Return a history with the state at the start of the part that is read."""
         load_state, state = self._start
         result = TableHistory(self.schema, load_state, self.server_version)
@@ -99,14 +99,14 @@ class TableHistory(msgspec.Struct):
             result.import_state(state)
         return result
 
-    def add_query(self, code: int, body: memoryview) -> bool:
+    def add_query_if_ddl(self, type_code: int, body: memoryview) -> bool:
         """Add the body of a QUERY event; return whether definitions may differ from now on."""
-        if code == EventType.QUERY and not is_possible_ddl(body, 0, len(body)):
+        if type_code == EventType.QUERY and not is_possible_ddl(body, 0, len(body)):
             return False
         try:
-            statement = _read_statement(code, bytes(body), self.server_version)
+            statement = _read_ddl_statement(type_code, bytes(body), self.server_version)
         except (MalformedError, DecompressionError):
-            self.discard(_UNREADABLE_STATEMENT)
+            self.discard_definitions(_UNREADABLE_STATEMENT)
             return True
         if statement is not None:
             self.add_statement(statement)
@@ -120,12 +120,12 @@ class TableHistory(msgspec.Struct):
         if self.size > MAX_PENDING_BYTES:
             self.get_definitions()
 
-    def discard(self, reason: str) -> None:
+    def discard_definitions(self, reason: str) -> None:
         """Discard all definitions, as a statement cannot be read. `reason`: text reported for tables from now on."""
-        self.get_definitions().invalidate(reason)
+        self.get_definitions().forget_logged_definitions(reason)
         self._folded = self._carried = None
 
-    def skip_part(self) -> None:
+    def mark_definitions_assumed(self) -> None:
         """Mark the definitions as assumed: a part of the log was skipped, which may have contained statements."""
         if not self.is_empty and self.pending[-1:] != [SKIPPED_PART]:
             self.add_statement(SKIPPED_PART)
@@ -184,12 +184,12 @@ class TableHistory(msgspec.Struct):
             self.get_definitions()
             self.pending = own_pending
         if self._definitions is None:
-            self._definitions = TableDefinitions() if self.schema is None else parse_schema(self.schema).copy()
+            self._definitions = TableDefinitions() if self.schema is None else parse_schema_script(self.schema).copy()
         definitions = self._definitions
         pending, self.pending, self.size = self.pending, [], 0
         for statement in pending:
             if self._folded is None and not self._is_case_sensitive and has_capital_names(statement):
-                self._folded = definitions.fold_names()
+                self._folded = definitions.copy_with_lowercase_names()
             definitions.apply_statement(statement)
             if self._folded is not None:
                 self._folded.apply_statement(statement)
@@ -218,53 +218,59 @@ class TableHistory(msgspec.Struct):
         has_names = all(column.name is not None for column in table.columns)
         if has_names and self.schema is None:
             return table
-        definition = self.find_definition(table)
+        definition = self.find_definition_or_reason(table)
         if isinstance(definition, str):
             message = f"the names of the columns of {table.qualified_name} are not certain: {definition}"
             return replace(table, uncertain=message, memo={}) if definition and not has_names else table
-        reason = _find_mismatch(table, definition)
+        reason = _explain_mismatch(table, definition)
         if reason:
             return replace(table, uncertain=reason, memo={})
-        completed = add_column_details(table, definition) if has_names else table.with_hints(definition.columns)
+        completed = (
+            add_column_details(table, definition)
+            if has_names
+            else table.complete_with_declared_columns(definition.columns)
+        )
         if definition.assumed and not has_names:
             completed = replace(completed, uncertain=_ASSUMED_NAMES.format(table.qualified_name), memo={})
-        return add_primary_key(replace(completed, declared=not (has_names or definition.given), memo={}), definition)
+        return add_declared_primary_key(
+            replace(completed, declared=not (has_names or definition.given), memo={}), definition
+        )
 
-    def find_definition(self, table: TableMap) -> TableDefinition | str:
+    def find_definition_or_reason(self, table: TableMap) -> TableDefinition | str:
         """Return the definition of a table map's table, or why there is none ("" if no statement defines it)."""
         exact = self.get_definitions()
         if table.database != table.database.lower() or table.table != table.table.lower():
             # lower_case_table_names=1 stores names in lower case
             self._is_case_sensitive, self._folded, self._carried = True, None, None
-        exact_state = exact.get_state(table.full_name)
+        exact_state = exact.get_definition_or_reason(table.full_name)
         folded = self._folded
-        if folded is None or (folded_state := folded.get_state(table.full_name)) == exact_state:
+        if folded is None or (folded_state := folded.get_definition_or_reason(table.full_name)) == exact_state:
             return exact_state
         if folded.conflicts > exact.conflicts:
             return exact_state
         if folded.conflicts < exact.conflicts:
             return folded_state
-        if _has_other_spelling(exact, table.full_name) or (exact_state and isinstance(exact_state, str)):
+        if _has_name_differing_in_case(exact, table.full_name) or (exact_state and isinstance(exact_state, str)):
             return "statements name two tables whose names differ only in case"
         return folded_state
 
 
-def _has_other_spelling(exact: TableDefinitions, name: str) -> bool:
+def _has_name_differing_in_case(definitions: TableDefinitions, name: str) -> bool:
     """Return whether statements define a table whose name differs from this one only in case."""
-    is_defined = isinstance(exact.get_state(name), TableDefinition)
+    is_defined = isinstance(definitions.get_definition_or_reason(name), TableDefinition)
     return is_defined and any(
         isinstance(state, TableDefinition) and other != name and other.lower() == name
-        for other, state in exact.tables.items()
+        for other, state in definitions.tables.items()
     )
 
 
-def _find_mismatch(table: TableMap, definition: TableDefinition) -> str:
+def _explain_mismatch(table: TableMap, definition: TableDefinition) -> str:
     """Return why a definition cannot belong to this table map; "" if it can."""
     source = "--schema gives" if definition.given else "the log's DDL gives"
     if len(definition.columns) != len(table.columns):
         return f"{source} {table.qualified_name} {len(definition.columns)} columns, the log {len(table.columns)}"
     for number, (column, hint) in enumerate(zip(table.columns, definition.columns, strict=True), 1):
-        if not matches_hint(column, hint):
+        if not matches_declared_column(column, hint):
             given = f"column {number} of {table.qualified_name} ({hint.name})"
             if not hint.types or column.type in hint.types:
                 return f"{source} {given} another type than the log's {column.type_name}"
@@ -273,7 +279,7 @@ def _find_mismatch(table: TableMap, definition: TableDefinition) -> str:
     return ""
 
 
-def find_earlier_state(
+def make_earlier_state_loader(
     head: FileHead, format_name: str, is_next_file: Callable[[str, str], bool]
 ) -> Callable[[], Any] | None:
     """Return a function that loads the state from the preceding files; None if no preceding file is known.
@@ -287,18 +293,18 @@ def find_earlier_state(
         return partial(earlier.compute_state, format_name)
     if _NUMBER.sub("", earlier.last_name) != _NUMBER.sub("", head.name):
         return None
-    return partial(_load_before_gap, partial(earlier.compute_state, format_name))
+    return partial(_load_state_as_assumed, partial(earlier.compute_state, format_name))
 
 
 _NUMBER = re.compile(r"(?<=[.-])\d+(?=$|\.)")
 """Number of a log in its name."""
 
 
-def _load_before_gap(load_state: Callable[[], Any]) -> Any:
+def _load_state_as_assumed(load_state: Callable[[], Any]) -> Any:
     """Load the table definitions from the last available file before a gap and mark them as assumed."""
     history = TableHistory()
     history.import_state(load_state())
-    history.skip_part()
+    history.mark_definitions_assumed()
     return history.export_state()
 
 
@@ -308,13 +314,13 @@ def add_column_details(table: TableMap, definition: TableDefinition) -> TableMap
     columns = []
     for column in table.columns:
         hint = hints.get((column.name or "").lower())
-        if hint is not None and matches_hint(column, hint):
+        if hint is not None and matches_declared_column(column, hint):
             column = msgspec.structs.replace(column, logical=hint.logical, generated=hint.generated)
         columns.append(column)
     return replace(table, columns=tuple(columns), memo={})
 
 
-def add_primary_key(table: TableMap, definition: TableDefinition) -> TableMap:
+def add_declared_primary_key(table: TableMap, definition: TableDefinition) -> TableMap:
     """Add the primary key of a definition to a table map without a key, if the map has all its columns."""
     names = [(column.name or "").lower() for column in table.columns]
     if table.primary_key is not None or not definition.key or any(name not in names for name, _ in definition.key):
@@ -322,24 +328,26 @@ def add_primary_key(table: TableMap, definition: TableDefinition) -> TableMap:
     return replace(table, primary_key=tuple((names.index(name), size) for name, size in definition.key), memo={})
 
 
-def _read_statement(code: int, body: bytes, server: str) -> DdlStatement | None:
+def _read_ddl_statement(type_code: int, body: bytes, server_version: str) -> DdlStatement | None:
     """Read a statement if it may concern a table; None otherwise.
 
     Raises:
         MalformedError, DecompressionError: it cannot be read.
     """
-    parts, is_compressed = parse_query(body), code == EventType.QUERY_COMPRESSED
-    start = next(iter_block_pieces(parts.sql, Limits()), b"") if is_compressed else parts.sql
-    if not may_be_table_statement(start) or is_unfinished_alter(parts.status_vars):
+    parts, is_compressed = parse_query(body), type_code == EventType.QUERY_COMPRESSED
+    start = next(iter_unpacked_block_pieces(parts.sql, Limits()), b"") if is_compressed else parts.sql
+    if not may_be_ddl_statement(start) or is_unfinished_alter(parts.status_vars):
         return None
-    if is_compressed and read_declared_size(parts.sql) > MAX_PENDING_BYTES:
+    if is_compressed and read_declared_unpacked_size(parts.sql) > MAX_PENDING_BYTES:
         raise MalformedError("a statement exceeds the size limit of pending statements")
-    text = normalize_statement(unpack_block(parts.sql, Limits()) if is_compressed else parts.sql, parts)
+    text = decode_statement_with_default_quotes(
+        unpack_compressed_block(parts.sql, Limits()) if is_compressed else parts.sql, parts
+    )
     try:
         text.encode()
     except UnicodeEncodeError:
         raise MalformedError("a statement is not valid text in its character set") from None
-    status, text = decode_status_variables(parts.status_vars), strip_ignored_comments(text, server)
+    status, text = decode_status_variables(parts.status_vars), strip_ignored_comments(text, server_version)
     charset = charset_of_collation(status["charset"]["server"]) if "charset" in status else None
     database = parts.db.decode("utf-8", "backslashreplace")
     return DdlStatement(database, text, parts.thread_id, parts.error_code != 0, charset)
@@ -356,42 +364,44 @@ class CascadeReporter(msgspec.Struct):
 
     reported: set[str] = msgspec.field(default_factory=set)
 
-    def has_unreported(self, keys: ForeignKeys, table: str) -> bool:
+    def has_unreported_cascade(self, foreign_keys: ForeignKeys, table: str) -> bool:
         """Return whether deleting or updating rows of a table may change rows of a table that was not reported yet."""
-        return bool(keys.keys) and any(
+        return bool(foreign_keys.keys) and any(
             key.child not in self.reported
-            for changed in (None, _referenced_columns(keys))
-            for key, _ in keys.iter_affected(table, changed)
+            for changed in (None, _referenced_columns(foreign_keys))
+            for key, _ in foreign_keys.iter_cascading_keys(table, changed)
         )
 
-    def check_event(
-        self, keys: ForeignKeys, event: Event, id_size: int, table: str, get_rows: RowsGetter
+    def report_row_event_cascades(
+        self, foreign_keys: ForeignKeys, event: Event, table_id_size: int, table: str, get_rows: RowsGetter
     ) -> Iterator[Finding]:
         """Report cascades of a row event.
 
         Args:
-            id_size: size of the table id in bytes.
+            table_id_size: size of the table id in bytes.
             get_rows: returns the event's rows; called only if needed.
         """
-        if self.has_cascade(keys, event, id_size, table):
+        if self.has_unreported_event_cascade(foreign_keys, event, table_id_size, table):
             changed_columns = None if event.code in DELETE_ROW_EVENTS else frozenset(_changed_columns(get_rows()))
-            yield from self.check_change(keys, event, table, changed_columns)
+            yield from self.report_change_cascades(foreign_keys, event, table, changed_columns)
 
-    def has_cascade(self, keys: ForeignKeys, event: Event, id_size: int, table: str) -> bool:
+    def has_unreported_event_cascade(
+        self, foreign_keys: ForeignKeys, event: Event, table_id_size: int, table: str
+    ) -> bool:
         """Return whether a row event may change rows of a table that was not reported yet.
 
-        `id_size`: size of the table id in bytes.
+        `table_id_size`: size of the table id in bytes.
         """
-        return may_cascade(event, id_size) and self.has_unreported(keys, table)
+        return may_cascade(event, table_id_size) and self.has_unreported_cascade(foreign_keys, table)
 
-    def check_change(
-        self, keys: ForeignKeys, event: Event, table: str, changed_columns: frozenset[str] | None
+    def report_change_cascades(
+        self, foreign_keys: ForeignKeys, event: Event, table: str, changed_columns: frozenset[str] | None
     ) -> Iterator[Finding]:
         """Report cascades of a change to a table.
 
         `changed_columns`: updated columns, in lower case; None = rows are deleted.
         """
-        for key, action in self.iter_unreported(keys, table, changed_columns):
+        for key, action in self.mark_and_iter_unreported_cascades(foreign_keys, table, changed_columns):
             text = (
                 f"rows of {key.child} may change by its foreign key to {key.parent} ({action}): no event records which"
             )
@@ -399,21 +409,29 @@ class CascadeReporter(msgspec.Struct):
                 ROWS_DIVERGE, event.start, event.end - event.start, text, record=event.record, table=key.child
             )
 
-    def iter_unreported(
-        self, keys: ForeignKeys, table: str, changed_columns: frozenset[str] | None
+    def mark_and_iter_unreported_cascades(
+        self, foreign_keys: ForeignKeys, table: str, changed_columns: frozenset[str] | None
     ) -> Iterator[tuple[ForeignKey, str]]:
         """Yield the key and action of each cascade to a table that was not reported yet; it counts as reported then."""
-        for key, action in keys.iter_affected(table, changed_columns):
+        for key, action in foreign_keys.iter_cascading_keys(table, changed_columns):
             if key.child not in self.reported:
                 self.reported.add(key.child)
                 yield key, action
 
-    def check_statement(self, keys: ForeignKeys, event: Event, table: str | None, sql: str) -> Iterator[Finding]:
+    def report_statement_cascades(
+        self, foreign_keys: ForeignKeys, event: Event, table: str | None, sql: str
+    ) -> Iterator[Finding]:
         """Report cascades of a statement that changes (and possibly deletes) rows of one table."""
-        matched = _CHANGING_STATEMENT.match(sql, skip_gap(sql)) if keys.keys and table is not None else None
+        matched = (
+            _CHANGING_STATEMENT.match(sql, find_next_word_offset(sql))
+            if foreign_keys.keys and table is not None
+            else None
+        )
         if table is not None and matched is not None:
             is_update = matched[1].upper() == "UPDATE"
-            yield from self.check_change(keys, event, table, _referenced_columns(keys) if is_update else None)
+            yield from self.report_change_cascades(
+                foreign_keys, event, table, _referenced_columns(foreign_keys) if is_update else None
+            )
 
 
 def may_cascade(event: Event, id_size: int) -> bool:
@@ -464,7 +482,7 @@ class TableCatalog(msgspec.Struct):
     _reasons: dict[int, tuple[TableMap, str | None]] = msgspec.field(default_factory=dict)
     """Cache by identity of the table map, because it is looked up for every event."""
 
-    def load_start(self, history: TableHistory | None) -> None:
+    def load_starting_definitions(self, history: TableHistory | None) -> None:
         """Start with the definitions known at the beginning of the part that is read; must be called first.
 
         `history`: of the file; None = nothing is known.
@@ -473,12 +491,15 @@ class TableCatalog(msgspec.Struct):
             return
         self.has_started = True
         if history is not None:
-            self.history = history.copy_start()
+            self.history = history.copy_start_state()
 
     def apply_statement(self, sql: bytes, parts: QueryParts) -> None:
         """Apply a statement of the log, uncompressed. Raises MalformedError: its status variables cannot be read."""
-        if may_be_table_statement(sql) and not is_unfinished_alter(parts.status_vars):
-            text, database = normalize_statement(sql, parts), parts.db.decode("utf-8", "backslashreplace")
+        if may_be_ddl_statement(sql) and not is_unfinished_alter(parts.status_vars):
+            text, database = (
+                decode_statement_with_default_quotes(sql, parts),
+                parts.db.decode("utf-8", "backslashreplace"),
+            )
             self._reasons.clear()
             self.version += 1
             self.filling = self.version if _CREATE_START_TRANSACTION.search(text) else 0
@@ -494,7 +515,7 @@ class TableCatalog(msgspec.Struct):
         """Foreign keys at this point."""
         return self.history.get_definitions().dependencies.foreign_keys
 
-    def describe_table(self, table: TableMap) -> TableMap:
+    def add_known_column_facts(self, table: TableMap) -> TableMap:
         """Return the table map completed by known facts about its columns, beyond names and types."""
         definition = self._find_definition(table)
         cached = table.memo.get("known")
@@ -508,19 +529,19 @@ class TableCatalog(msgspec.Struct):
         table.memo["known"] = (definition, described)
         return described
 
-    def describe_with_key(self, table: TableMap) -> TableMap:
+    def add_known_facts_and_key(self, table: TableMap) -> TableMap:
         """Return the table map like `describe_table`, with a primary key from a statement if the map has none."""
-        described, definition = self.describe_table(table), self._find_definition(table)
+        described, definition = self.add_known_column_facts(table), self._find_definition(table)
         if described.primary_key is not None or definition is None or not definition.key:
             return described
         cached: tuple[TableDefinition, TableMap] | None = described.memo.get("keyed")
         if cached is None or cached[0] is not definition:
-            cached = described.memo["keyed"] = (definition, add_primary_key(described, definition))
+            cached = described.memo["keyed"] = (definition, add_declared_primary_key(described, definition))
         return cached[1]
 
     def _find_definition(self, table: TableMap) -> TableDefinition | None:
         """Return the definition of a table; None if it is not known."""
-        state = self.history.find_definition(table)
+        state = self.history.find_definition_or_reason(table)
         return None if isinstance(state, str) else state
 
     def find_only_changed_table(self, statement: ParsedDdl) -> str | None:
@@ -532,10 +553,10 @@ class TableCatalog(msgspec.Struct):
         name = find_changed_table(statement)
         if name is None or self.triggers.list_triggers(name):
             return None
-        is_declared = isinstance(self.history.get_definitions().get_state(name), TableDefinition)
+        is_declared = isinstance(self.history.get_definitions().get_definition_or_reason(name), TableDefinition)
         return name if is_declared or name == statement.created else None
 
-    def find_caveat(self, table: TableMap) -> str | None:
+    def explain_possible_inexactness(self, table: TableMap) -> str | None:
         """Return why SQL statements about this table may be inexact; None if its columns are declared."""
         return None if self.is_sequence(table) or self._find_definition(table) is not None else _UNDECLARED_COLUMNS
 
@@ -551,10 +572,10 @@ class TableCatalog(msgspec.Struct):
         if cached is None:
             if len(self._reasons) >= _MAX_CACHED_MAPS:
                 self._reasons.clear()
-            cached = self._reasons[id(table)] = (table, self._find_reason(table, description))
+            cached = self._reasons[id(table)] = (table, self._explain_why_not_uncached(table, description))
         return cached[1]
 
-    def _find_reason(self, table: TableMap, description: FormatDescription) -> str | None:
+    def _explain_why_not_uncached(self, table: TableMap, description: FormatDescription) -> str | None:
         """Compute the reason for `explain_why_not_as_statements`."""
         if (
             self.triggers.list_triggers(table.full_name) and not description.is_mariadb
@@ -562,7 +583,7 @@ class TableCatalog(msgspec.Struct):
             return "statements would fire its triggers again"
         if table.uncertain:
             return table.uncertain
-        definition = self.history.find_definition(table)
+        definition = self.history.find_definition_or_reason(table)
         if isinstance(definition, str):
             return f"its generated columns are unknown: {definition}" if definition else None
         if definition.versioned:

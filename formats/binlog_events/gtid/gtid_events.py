@@ -47,8 +47,8 @@ from binlogtool.format_api.schema_fields import (
     Uuid,
     ZeroMeansAbsent,
     decode_text,
-    field_offset,
     format_uuid,
+    get_fixed_field_offset,
     make_fields_decoder,
     make_fields_kernel,
     make_flag_condition,
@@ -82,7 +82,7 @@ _NUMBER_SIZES = tuple(9 if byte == 0xFF else (~byte & byte + 1).bit_length() for
 """Size of a number in bytes, by its first byte."""
 
 
-def read_number(data: bytes, at: int, end: int) -> tuple[int, int]:
+def read_unsigned_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     """Read the unsigned number at `data[at]`; return (value, end position).
 
     Raises:
@@ -102,7 +102,7 @@ def read_number(data: bytes, at: int, end: int) -> tuple[int, int]:
     return int.from_bytes(data[at:stop], "little") >> size, stop
 
 
-def read_uuid(data: bytes, at: int, end: int) -> tuple[bytes, int]:
+def read_uuid_of_varints(data: bytes, at: int, end: int) -> tuple[bytes, int]:
     """Read a UUID stored as 16 numbers of at most 255 each; return (bytes, end position)."""
     sid = bytearray()
     for _ in range(16):
@@ -110,30 +110,30 @@ def read_uuid(data: bytes, at: int, end: int) -> tuple[bytes, int]:
             sid.append(data[at] >> 1)
             at += 1
             continue
-        value, at = read_number(data, at, end)
+        value, at = read_unsigned_varint(data, at, end)
         if value > 255:
             raise MalformedError(f"{value} is not a byte of a UUID", finding_id="varint-overlong")
         sid.append(value)
     return bytes(sid), at
 
 
-def read_tag_size(data: bytes, at: int, end: int) -> tuple[int, int]:
+def read_gtid_tag_size(data: bytes, at: int, end: int) -> tuple[int, int]:
     """Read the length of a tag. Raises MalformedError: it is cut off by `end`, or greater than a tag may be."""
-    size, at = read_number(data, at, end)
+    size, at = read_unsigned_varint(data, at, end)
     if size > MAX_TAG_SIZE:
         raise MalformedError(f"a tag of {size:,} characters", finding_id="length-out-of-bounds")
     return size, at
 
 
-def read_tag(data: bytes, at: int, end: int) -> tuple[bytes, int]:
+def read_gtid_tag(data: bytes, at: int, end: int) -> tuple[bytes, int]:
     """Read a tag: its length, then its characters."""
-    size, at = read_tag_size(data, at, end)
+    size, at = read_gtid_tag_size(data, at, end)
     if at + size > end:
         raise make_truncation_error("a tag", size, end - at)
     return data[at : at + size], at + size
 
 
-def read_message(data: bytes) -> list[Any]:
+def read_tagged_gtid_message(message: bytes) -> list[Any]:
     """Read the values by field id, None for missing fields: numbers, `uuid` as 16 bytes, `tag` as bytes.
 
     Fields after an unknown, ignorable field are omitted.
@@ -142,37 +142,40 @@ def read_message(data: bytes) -> list[Any]:
         MalformedError: the bytes are not such a message.
     """
     values: list[Any] = [None] * len(FIELD_NAMES)
-    *_, (_, at, last) = _iterate_head(data, 0, len(data))
-    for id_, _, value, _ in _iterate_fields(data, at, len(data), last):
+    *_, (_, at, last) = _iter_message_header(message, 0, len(message))
+    for id_, _, value, _ in _iter_message_fields(message, at, len(message), last):
         if id_ <= _LAST_FIELD:
             values[id_] = value
     return values
 
 
-def _iterate_head(data: bytes, start: int, end: int) -> Iterator[tuple[str, int, int]]:
+def _iter_message_header(data: bytes, start: int, end: int) -> Iterator[tuple[str, int, int]]:
     """Yield (name, end position, value) of the numbers before the fields."""
     at = start
     for name in HEADER_FIELDS:
-        value, at = read_number(data, at, end)
+        value, at = read_unsigned_varint(data, at, end)
         yield name, at, value
         if name == "message_size" and value != end - start:
             text_ = f"the message declares {value:,} bytes, the event has {end - start:,}"
             raise MalformedError(text_, finding_id="length-out-of-bounds")
 
 
-def _iterate_fields(data: bytes, at: int, end: int, last: int) -> Iterator[tuple[int, int, Any, int]]:
+def _iter_message_fields(
+    data: bytes, at: int, end: int, last_required_field: int
+) -> Iterator[tuple[int, int, Any, int]]:
     """Yield (id, position of the value, value, end position) of each field.
 
-    The last one may be unknown: its value is all bytes from its id on. Fields up to `last` must be known.
+    The last one may be unknown: its value is all bytes from its id on. Fields up to `last_required_field` must be
+    known.
     """
     before = -1
     while at < end:
         first = data[at]
-        id_, start = read_number(data, at, end) if first & 1 else (first >> 1, at + 1)
+        id_, start = read_unsigned_varint(data, at, end) if first & 1 else (first >> 1, at + 1)
         if id_ <= before:
             raise MalformedError(f"field {id_} follows field {before}")
         if id_ > _LAST_FIELD:
-            if id_ <= last:
+            if id_ <= last_required_field:
                 raise MalformedError(
                     f"field {id_} is unknown, and marked as not ignorable", finding_id="unsupported-version"
                 )
@@ -180,66 +183,70 @@ def _iterate_fields(data: bytes, at: int, end: int, last: int) -> Iterator[tuple
             return
         value: Any
         if id_ == UUID:
-            value, at = read_uuid(data, start, end)
+            value, at = read_uuid_of_varints(data, start, end)
         elif id_ == TAG:
-            value, at = read_tag(data, start, end)
+            value, at = read_gtid_tag(data, start, end)
         else:
-            value, at = read_number(data, start, end)
+            value, at = read_unsigned_varint(data, start, end)
             value = value >> 1 ^ -(value & 1) if id_ in SIGNED_FIELDS else value
         yield id_, start, value, at
         before = id_
 
 
-class TaggedMessage(Construct):  # type: ignore[misc]
+class TaggedGtidMessage(Construct):  # type: ignore[misc]
     """Construct of the body of GTID_TAGGED_LOG; its value is a dictionary of fields, `bytes_` keeps the message."""
 
-    def _parse(self, stream: Any, context: Any, path: str) -> TaggedFields:
+    def _parse(self, stream: Any, context: Any, path: str) -> TaggedGtidFields:
         data = stream.read()
-        values = read_message(data)
-        named = TaggedFields(
-            {FIELD_NAMES[id_]: _display_value(id_, value) for id_, value in enumerate(values) if value is not None}
+        values = read_tagged_gtid_message(data)
+        named = TaggedGtidFields(
+            {
+                FIELD_NAMES[id_]: _field_value_for_display(id_, value)
+                for id_, value in enumerate(values)
+                if value is not None
+            }
         )
         named.bytes_ = data
         return named
 
-    def _build(self, obj: TaggedFields, stream: Any, context: Any, path: str) -> TaggedFields:
+    def _build(self, obj: TaggedGtidFields, stream: Any, context: Any, path: str) -> TaggedGtidFields:
         stream_write(stream, obj.bytes_, len(obj.bytes_), path)
         return obj
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
         """Yield the header fields, then each field with its id and value."""
         at, last = start, 0
-        for name, stop, last in _iterate_head(data, start, end):
+        for name, stop, last in _iter_message_header(data, start, end):
             yield TracePart(f".{name}", 1, at, stop, last)
             at = stop
-        for id_, value_at, value, stop in _iterate_fields(data, at, end, last):
+        for id_, value_at, value, stop in _iter_message_fields(data, at, end, last):
             if id_ > _LAST_FIELD:
                 yield TracePart(".ignorable", 1, at, stop, value)
                 return
             name = FIELD_NAMES[id_]
             yield TracePart(f".{name}", 1, at, None)
             yield TracePart(f".{name}.id", 2, at, value_at, id_)
-            yield TracePart(f".{name}.value", 2, value_at, stop, _display_value(id_, value))
+            yield TracePart(f".{name}.value", 2, value_at, stop, _field_value_for_display(id_, value))
             at = stop
 
 
-class TaggedFields(dict[str, Any]):
+class TaggedGtidFields(dict[str, Any]):
     """Fields of a message by name, in order; `bytes_`: the message."""
 
     bytes_: bytes
 
 
-def _display_value(id_: int, value: Any) -> Any:
+def _field_value_for_display(field_id: int, value: Any) -> Any:
     """Return a field value for display."""
-    if id_ == UUID:
+    if field_id == UUID:
         return format_uuid(value)
-    return decode_text(value) if id_ == TAG else value
+    return decode_text(value) if field_id == TAG else value
 
 
-class TaggedNumber(Construct):  # type: ignore[misc]
+class UnsignedVarint(Construct):  # type: ignore[misc]
     """Construct of one unsigned number of this encoding; it builds the shortest form."""
 
-    scan = ScalarKernel(read_number)
+    scan = ScalarKernel(read_unsigned_varint)
 
     def _parse(self, stream: Any, context: Any, path: str) -> int:
         data = stream_read(stream, 1, path)
@@ -247,18 +254,18 @@ class TaggedNumber(Construct):  # type: ignore[misc]
         return self.scan.read(data, 0, len(data))[0]
 
     def _build(self, obj: int, stream: Any, context: Any, path: str) -> int:
-        data = build_number(obj)
+        data = encode_unsigned_varint(obj)
         stream_write(stream, data, len(data), path)
         return obj
 
 
-class TaggedTagSize(TaggedNumber):
+class GtidTagSize(UnsignedVarint):
     """Construct of the length of a tag."""
 
-    scan = ScalarKernel(read_tag_size)
+    scan = ScalarKernel(read_gtid_tag_size)
 
 
-def build_number(value: int) -> bytes:
+def encode_unsigned_varint(value: int) -> bytes:
     """Return the shortest form of an unsigned number."""
     size = max(1, (value.bit_length() + 6) // 7)
     if size > 8:
@@ -292,12 +299,12 @@ GTID_LOG = Struct(
 )
 """GTID_LOG: in MySQL 5.6 it ends after gno, in 5.7 after sequence_number, in 8.0 after a server version."""
 
-GTID_TAGGED_LOG = Struct("message" / TaggedMessage())
+GTID_TAGGED_LOG = Struct("message" / TaggedGtidMessage())
 
 
 _SOURCE = Struct(
     "sid" / Uuid(),
-    "tag_len" / HiddenField(IfThenElse(this._.tagged, TaggedTagSize(), Computed(0))),
+    "tag_len" / HiddenField(IfThenElse(this._.tagged, GtidTagSize(), Computed(0))),
     "tag" / TextField(Bytes(this.tag_len)),
     "n_intervals" / BoundedCount(Int64ul, 16, "intervals"),
     "intervals" / Array(this.n_intervals, Struct("start" / Int64sl, "end" / Int64sl)),
@@ -365,7 +372,7 @@ GTID_LIST = Struct(
 # --- Readers of the bodies of GTID events for kernels ---
 
 SEQ_NO, DOMAIN_ID, FLAGS2, COMMIT_ID = (
-    field_offset(GTID, name) for name in ("seq_no", "domain_id", "flags2", "commit_id")
+    get_fixed_field_offset(GTID, name) for name in ("seq_no", "domain_id", "flags2", "commit_id")
 )
 """Offsets in MariaDB's GTID."""
 
@@ -418,7 +425,7 @@ class MysqlGtid(NamedTuple):
     @property
     def source(self) -> str:
         """Source as text: `uuid` or `uuid:tag`."""
-        return format_source(self.sid, self.tag)
+        return format_gtid_source(self.sid, self.tag)
 
 
 class MariadbGtid(NamedTuple):
@@ -437,7 +444,7 @@ class MariadbGtid(NamedTuple):
     thread_id: int | None = None
 
 
-class PreviousGtids(NamedTuple):
+class PreviousGtidsOfSource(NamedTuple):
     """Numbers of one source in PREVIOUS_GTIDS, as half-open intervals."""
 
     sid: bytes
@@ -453,7 +460,7 @@ class ListedGtid(NamedTuple):
     seq_no: int
 
 
-def format_source(sid: bytes, tag: bytes) -> str:
+def format_gtid_source(sid: bytes, tag: bytes) -> str:
     """Return `uuid` or `uuid:tag`."""
     return f"{uuid_of(sid)}:{tag.decode('utf-8', 'backslashreplace')}" if tag else uuid_of(sid)
 
@@ -475,7 +482,9 @@ def read_mysql_gtid(type_code: int, body: bytes) -> MysqlGtid:
 
 def read_tagged_gtid(body: bytes) -> MysqlGtid:
     """Read the fields of GTID_TAGGED_LOG. Raises MalformedError: the body is not such a message, or has no GTID."""
-    flags, sid, gno, tag, last, number, immediate, original, length, version, first, ticket = read_message(body)
+    flags, sid, gno, tag, last, number, immediate, original, length, version, first, ticket = read_tagged_gtid_message(
+        body
+    )
     if sid is None or gno is None:
         raise MalformedError("the message has no GTID")
     return _new_tuple(
@@ -485,11 +494,11 @@ def read_tagged_gtid(body: bytes) -> MysqlGtid:
     )  # fmt: skip
 
 
-read_previous_gtids = make_list_decoder(PREVIOUS_GTIDS, "sids", PreviousGtids)
+read_previous_gtids = make_list_decoder(PREVIOUS_GTIDS, "sids", PreviousGtidsOfSource)
 """Reads the set in a PREVIOUS_GTIDS event, in stored order."""
 
 
-def find_impossible_interval(sources: Iterable[PreviousGtids]) -> tuple[str, tuple[int, int]] | None:
+def find_impossible_interval(sources: Iterable[PreviousGtidsOfSource]) -> tuple[str, tuple[int, int]] | None:
     """Return the source and the first interval that MySQL does not decode (`Gtid_set::add_gtid_encoding`); or None.
 
     Numbers begin with 1, and the intervals of a source ascend with a gap between them.
@@ -498,15 +507,15 @@ def find_impossible_interval(sources: Iterable[PreviousGtids]) -> tuple[str, tup
         last = 0
         for interval in source.intervals:
             if interval[0] <= last or interval[1] <= interval[0]:
-                return format_source(source.sid, source.tag), interval
+                return format_gtid_source(source.sid, source.tag), interval
             last = interval[1]
     return None
 
 
-def format_previous_gtids(sources: Iterable[PreviousGtids]) -> str:
+def format_previous_gtids(sources: Iterable[PreviousGtidsOfSource]) -> str:
     """Return a set in MySQL's form "uuid:1-5:7, uuid:tag:1-3"; intervals include their last number."""
     return ", ".join(
-        ":".join([format_source(one.sid, one.tag), *(format_range(*interval) for interval in one.intervals)])
+        ":".join([format_gtid_source(one.sid, one.tag), *(format_range(*interval) for interval in one.intervals)])
         for one in sources
     )
 
@@ -532,7 +541,7 @@ _read_mysql_number = make_tuple_decoder(GTID_LOG, "sid", "gno")
 read_mariadb_number = make_tuple_decoder(GTID, "domain_id", "seq_no")
 
 
-def read_gtid_numbers(type_code: int, server_id: int, body: bytes) -> tuple[str, int] | None:
+def read_gtid_source_and_number(type_code: int, server_id: int, body: bytes) -> tuple[str, int] | None:
     """Return (source, number): ("uuid", 7), ("uuid:tag", 7) or ("0-1", 42); None for ANONYMOUS_GTID and other types.
 
     Args:
@@ -559,7 +568,7 @@ def read_gtid_text(type_code: int, server_id: int, body: bytes) -> str | None:
     Raises:
         MalformedError: the body is truncated.
     """
-    numbers = read_gtid_numbers(type_code, server_id, body)
+    numbers = read_gtid_source_and_number(type_code, server_id, body)
     return None if numbers is None else format_gtid(type_code, *numbers)
 
 
@@ -575,7 +584,7 @@ def decode_tagged_gtid(body: bytes) -> dict[str, Any]:
     """Decode GTID_TAGGED_LOG; fields that the server did not write are omitted."""
     flags, sid, gno, tag, _, last, number, immediate, original, length, version, first, ticket = read_tagged_gtid(body)
     result: dict[str, Any] = {
-        "gtid": f"{format_source(sid, tag)}:{gno}",
+        "gtid": f"{format_gtid_source(sid, tag)}:{gno}",
         "flags": flags,
         "sid": uuid_of(sid),
         "gno": gno,

@@ -17,7 +17,12 @@ import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.format_api.format import GtidParsers, TransactionPredicate
-from binlogtool.formats.binlog_events.gtid.gtid_events import ListedGtid, PreviousGtids, format_range, format_source
+from binlogtool.formats.binlog_events.gtid.gtid_events import (
+    ListedGtid,
+    PreviousGtidsOfSource,
+    format_gtid_source,
+    format_range,
+)
 
 # --- Sets of integers as intervals ---
 
@@ -35,7 +40,7 @@ class IntervalSet:
         self._stops: list[int] = []
         self.is_full = False
         for start, stop in intervals:
-            self.add(start, stop)
+            self.add_interval(start, stop)
 
     def __contains__(self, number: int) -> bool:
         at = bisect_right(self._starts, number) - 1
@@ -56,11 +61,11 @@ class IntervalSet:
         """Highest number; 0 for an empty set."""
         return self._stops[-1] - 1 if self._stops else 0
 
-    def count(self) -> int:
+    def count_numbers(self) -> int:
         """Return how many numbers are in the set."""
         return sum(self._stops) - sum(self._starts)
 
-    def add(self, start: int, stop: int) -> None:
+    def add_interval(self, start: int, stop: int) -> None:
         """Add the numbers `[start, stop)`."""
         if start >= stop:
             return
@@ -83,9 +88,11 @@ class IntervalSet:
         """Yield the half-open intervals of the gaps between the set's intervals."""
         return zip(self._stops[:-1], self._starts[1:], strict=True)
 
-    def format_text(self, limit: int = 100) -> str:
-        """Return the set as MySQL writes it, `1-5:7`, with at most `limit` intervals."""
-        return ":".join(format_range(*one) for one in islice(self, limit)) + (":…" if len(self) > limit else "")
+    def format_text(self, max_intervals: int = 100) -> str:
+        """Return the set as MySQL writes it, `1-5:7`, with at most `max_intervals` intervals."""
+        return ":".join(format_range(*one) for one in islice(self, max_intervals)) + (
+            ":…" if len(self) > max_intervals else ""
+        )
 
 
 # --- GTID sets and positions as people write them for MySQL and MariaDB ---
@@ -107,7 +114,7 @@ class GtidSet(msgspec.Struct, frozen=True):
     def __contains__(self, gtid: str | None) -> bool:
         source, number = split_gtid(gtid) if gtid is not None else ("", 0)
         intervals = self.sources.get(source)
-        return (intervals is not None and number in intervals) or get_source_domain(source) in self.domains
+        return (intervals is not None and number in intervals) or get_mariadb_domain(source) in self.domains
 
 
 def split_gtid(gtid: str) -> tuple[str, int]:
@@ -118,7 +125,7 @@ def split_gtid(gtid: str) -> tuple[str, int]:
     return source, int(number) if number.isdecimal() else 0
 
 
-def get_source_domain(source: str) -> int | None:
+def get_mariadb_domain(source: str) -> int | None:
     """Return the domain of a MariaDB source; None for a MySQL source."""
     domain, separator, server = source.partition("-")
     return int(domain) if separator and domain.isdecimal() and server.isdecimal() else None
@@ -130,9 +137,9 @@ def parse_gtid_set(text: str) -> GtidSet:
     domains: set[int] = set()
     for item in _SPACE.sub("", text).lower().split(","):
         if ":" in item:
-            _parse_mysql_item(item, sources)
+            _add_mysql_item(item, sources)
         elif item:
-            _parse_mariadb_item(item, sources, domains)
+            _add_mariadb_item(item, sources, domains)
     if not sources and not domains:
         raise UsageError(f"{text!r} contains no GTID; write uuid:1-5 or 0-1-42")
     if any(intervals.is_full for intervals in sources.values()):
@@ -140,9 +147,9 @@ def parse_gtid_set(text: str) -> GtidSet:
     return GtidSet(sources, frozenset(domains))
 
 
-def _parse_mysql_item(item: str, sources: dict[str, IntervalSet]) -> None:
+def _add_mysql_item(gtid_set_item: str, sources: dict[str, IntervalSet]) -> None:
     """Parse an item in MySQL's form, and add it to `sources`."""
-    uuid_text, *parts = item.split(":")
+    uuid_text, *parts = gtid_set_item.split(":")
     match = _UUID.fullmatch(uuid_text)
     if match is None:
         raise UsageError(f"{uuid_text!r} is not a UUID; write uuid:1-5:7 or uuid:tag:3-9")
@@ -151,27 +158,31 @@ def _parse_mysql_item(item: str, sources: dict[str, IntervalSet]) -> None:
     for part in parts:
         numbers = _NUMBERS.fullmatch(part)
         if numbers:
-            sources.setdefault(source, IntervalSet()).add(*_parse_interval(numbers[1], numbers[2], item))
+            sources.setdefault(source, IntervalSet()).add_interval(
+                *_parse_interval(numbers[1], numbers[2], gtid_set_item)
+            )
             has_numbers = True
         elif _TAG.fullmatch(part):
             source, has_numbers = f"{uuid}:{part}", False
         else:
-            raise UsageError(f"{item!r}: {part!r} is neither an interval nor a tag; write uuid:1-5:7 or uuid:tag:3-9")
+            raise UsageError(
+                f"{gtid_set_item!r}: {part!r} is neither an interval nor a tag; write uuid:1-5:7 or uuid:tag:3-9"
+            )
     if not has_numbers:
-        raise UsageError(f"{item!r} ends without a sequence number; write {source}:1-5")
+        raise UsageError(f"{gtid_set_item!r} ends without a sequence number; write {source}:1-5")
 
 
-def _parse_mariadb_item(item: str, sources: dict[str, IntervalSet], domains: set[int]) -> None:
+def _add_mariadb_item(gtid_set_item: str, sources: dict[str, IntervalSet], domains: set[int]) -> None:
     """Parse an item in MariaDB's form, and add it to `sources` or `domains`."""
-    match = _MARIADB.fullmatch(item)
+    match = _MARIADB.fullmatch(gtid_set_item)
     if match is None:
-        raise UsageError(f"{item!r} is not a GTID; write 0-1-42, 0-1-1..42, 0-1 (all of a server) or uuid:1-5")
+        raise UsageError(f"{gtid_set_item!r} is not a GTID; write 0-1-42, 0-1-1..42, 0-1 (all of a server) or uuid:1-5")
     domain, server, first, last = match.groups()
     if server is None:
         domains.add(int(domain))
     else:
-        bounds = (0, _END_NUMBER) if first is None else _parse_interval(first, last, item)
-        sources.setdefault(f"{int(domain)}-{int(server)}", IntervalSet()).add(*bounds)
+        bounds = (0, _END_NUMBER) if first is None else _parse_interval(first, last, gtid_set_item)
+        sources.setdefault(f"{int(domain)}-{int(server)}", IntervalSet()).add_interval(*bounds)
 
 
 def _parse_interval(first: str, last: str | None, item: str) -> tuple[int, int]:
@@ -189,7 +200,7 @@ def format_gtid_set(gtids: GtidSet | Iterable[str]) -> str:
     if not isinstance(gtids, GtidSet):
         sources: dict[str, IntervalSet] = {}
         for source, number in map(split_gtid, gtids):
-            sources.setdefault(source, IntervalSet()).add(number, number + 1)
+            sources.setdefault(source, IntervalSet()).add_interval(number, number + 1)
         gtids = GtidSet(sources)
     texts = [str(domain) for domain in sorted(gtids.domains)]
     return ",".join([*texts, *(_format_source(source, gtids.sources[source]) for source in sorted(gtids.sources))])
@@ -197,7 +208,7 @@ def format_gtid_set(gtids: GtidSet | Iterable[str]) -> str:
 
 def _format_source(source: str, intervals: IntervalSet) -> str:
     """Return the numbers of one source as text."""
-    if get_source_domain(source) is None:
+    if get_mariadb_domain(source) is None:
         return ":".join((source, *(format_range(low, high) for low, high in intervals)))
     if list(intervals) == [(0, _END_NUMBER)]:
         return source
@@ -207,12 +218,12 @@ def _format_source(source: str, intervals: IntervalSet) -> str:
 # -- selection ---------------------------------------------------------------------------------------------------------
 
 
-def parse_membership(text: str) -> TransactionPredicate:
+def make_membership_predicate(gtid_set_text: str) -> TransactionPredicate:
     """Return a predicate: is a transaction in this set? Raises UsageError: the text is not a set."""
-    return parse_gtid_set(text).__contains__
+    return parse_gtid_set(gtid_set_text).__contains__
 
 
-def parse_after(text: str) -> TransactionPredicate:
+def make_after_position_predicate(position_text: str) -> TransactionPredicate:
     """Return a predicate: is a transaction after this position, so that a replica at the position still needs it?
 
     The text names at most one GTID per domain (MariaDB) or per uuid and tag (MySQL, where the highest number is used:
@@ -221,7 +232,7 @@ def parse_after(text: str) -> TransactionPredicate:
     Raises:
         UsageError: the text is not a position.
     """
-    position = parse_last_gtids(text)
+    position = parse_gtid_position(position_text)
 
     def is_after(gtid: str | None) -> bool:
         if gtid is None:
@@ -232,7 +243,7 @@ def parse_after(text: str) -> TransactionPredicate:
     return is_after
 
 
-def parse_until(text: str) -> TransactionPredicate:
+def make_until_position_predicate(position_text: str) -> TransactionPredicate:
     """Return a predicate: is a transaction not after this position? Always False for domains that it does not name.
 
     This is the rule of `mariadb-binlog`.
@@ -240,7 +251,7 @@ def parse_until(text: str) -> TransactionPredicate:
     Raises:
         UsageError: the text is not a position.
     """
-    position = parse_last_gtids(text)
+    position = parse_gtid_position(position_text)
 
     def is_not_after(gtid: str | None) -> bool:
         source, number = split_gtid(gtid) if gtid is not None else ("", 0)
@@ -251,29 +262,31 @@ def parse_until(text: str) -> TransactionPredicate:
 
 def _sequence_key(source: str) -> str:
     """Return the key along which numbers ascend: MariaDB's domain, MySQL's uuid and tag."""
-    domain = get_source_domain(source)
+    domain = get_mariadb_domain(source)
     return source if domain is None else str(domain)
 
 
-def parse_last_gtids(text: str) -> dict[str, int]:
+def parse_gtid_position(position_text: str) -> dict[str, int]:
     """Parse a position: the last sequence number of each domain (MariaDB) or uuid and tag (MySQL).
 
     Raises:
         UsageError: the text is not a position.
     """
-    gtids = parse_gtid_set(text)
+    gtids = parse_gtid_set(position_text)
     if gtids.domains:
-        raise UsageError(f"position {text!r}: domain {min(gtids.domains)} has no sequence number; write 0-1-42")
+        raise UsageError(
+            f"position {position_text!r}: domain {min(gtids.domains)} has no sequence number; write 0-1-42"
+        )
     position: dict[str, int] = {}
     for source, intervals in gtids.sources.items():
         key = _sequence_key(source)
-        if key in position or (key != source and intervals.count() != 1):
-            raise UsageError(f"position {text!r}: more than one sequence number for domain {key}")
+        if key in position or (key != source and intervals.count_numbers() != 1):
+            raise UsageError(f"position {position_text!r}: more than one sequence number for domain {key}")
         position[key] = intervals.highest
     return position
 
 
-GTID_PARSERS = GtidParsers(parse_membership, parse_after, parse_until)
+GTID_PARSERS = GtidParsers(make_membership_predicate, make_after_position_predicate, make_until_position_predicate)
 
 
 # --- GTID states ---
@@ -297,11 +310,11 @@ class GtidRange(NamedTuple):
 class GtidState(Protocol):
     """Transactions that a log contains up to one position."""
 
-    def extend(self, source: str, runs: Iterable[tuple[int, int]]) -> None:
+    def add_intervals(self, source: str, intervals: Iterable[tuple[int, int]]) -> None:
         """Add transactions of a source, given as half-open runs."""
 
-    def find_missing(self, later: GtidState) -> list[GtidRange]:
-        """Return the transactions of `later` that this state lacks, in the order of source names."""
+    def find_missing_transactions(self, later_state: GtidState) -> list[GtidRange]:
+        """Return the transactions of `later_state` that this state lacks, in the order of source names."""
 
 
 class MysqlGtidState(msgspec.Struct):
@@ -309,17 +322,17 @@ class MysqlGtidState(msgspec.Struct):
 
     intervals: dict[str, list[tuple[int, int]]] = msgspec.field(default_factory=dict)
 
-    def extend(self, source: str, runs: Iterable[tuple[int, int]]) -> None:
+    def add_intervals(self, source: str, intervals: Iterable[tuple[int, int]]) -> None:
         """Add transactions of a source, given as half-open runs."""
-        self.intervals[source] = _merge_intervals([*self.intervals.get(source, []), *runs])
+        self.intervals[source] = _merge_intervals([*self.intervals.get(source, []), *intervals])
 
-    def find_missing(self, later: GtidState) -> list[GtidRange]:
-        """Return the transactions of `later` that this state lacks."""
-        if not isinstance(later, MysqlGtidState):
+    def find_missing_transactions(self, later_state: GtidState) -> list[GtidRange]:
+        """Return the transactions of `later_state` that this state lacks."""
+        if not isinstance(later_state, MysqlGtidState):
             return []
         return [
             GtidRange(source, low, high - 1, False)
-            for source, own in sorted(later.intervals.items())
+            for source, own in sorted(later_state.intervals.items())
             for low, high in subtract_intervals(own, self.intervals.get(source, []))
         ]
 
@@ -348,17 +361,17 @@ class MariadbGtidState(msgspec.Struct):
 
     last_numbers: dict[str, int] = msgspec.field(default_factory=dict)
 
-    def extend(self, source: str, runs: Iterable[tuple[int, int]]) -> None:
+    def add_intervals(self, source: str, intervals: Iterable[tuple[int, int]]) -> None:
         """Add transactions of a domain and server, given as half-open runs."""
-        self.last_numbers[source] = max([self.last_numbers.get(source, 0), *(stop - 1 for _, stop in runs)])
+        self.last_numbers[source] = max([self.last_numbers.get(source, 0), *(stop - 1 for _, stop in intervals)])
 
-    def find_missing(self, later: GtidState) -> list[GtidRange]:
-        """Return the transactions of `later` that this state lacks, from the domain's highest number on."""
-        if not isinstance(later, MariadbGtidState):
+    def find_missing_transactions(self, later_state: GtidState) -> list[GtidRange]:
+        """Return the transactions of `later_state` that this state lacks, from the domain's highest number on."""
+        if not isinstance(later_state, MariadbGtidState):
             return []
-        highest = self._highest_by_domain()
+        highest = self._highest_numbers_by_domain()
         ranges = []
-        for source, number in sorted(later.last_numbers.items()):
+        for source, number in sorted(later_state.last_numbers.items()):
             if number > self.last_numbers.get(source, 0):
                 domain_highest = highest.get(source.partition("-")[0], 0)
                 ranges.append(
@@ -368,7 +381,7 @@ class MariadbGtidState(msgspec.Struct):
                 )
         return ranges
 
-    def _highest_by_domain(self) -> Mapping[str, int]:
+    def _highest_numbers_by_domain(self) -> Mapping[str, int]:
         """Return the highest number of each domain."""
         highest: dict[str, int] = {}
         for source, number in self.last_numbers.items():
@@ -377,11 +390,11 @@ class MariadbGtidState(msgspec.Struct):
         return highest
 
 
-def state_of_previous_gtids(sources: Iterable[PreviousGtids]) -> MysqlGtidState:
+def build_state_from_previous_gtids(sources: Iterable[PreviousGtidsOfSource]) -> MysqlGtidState:
     """Return the state that a PREVIOUS_GTIDS event lists."""
     state = MysqlGtidState()
     for entry in sources:
-        intervals = state.intervals.setdefault(format_source(entry.sid, entry.tag), [])
+        intervals = state.intervals.setdefault(format_gtid_source(entry.sid, entry.tag), [])
         intervals.extend(interval for interval in entry.intervals if interval[0] < interval[1])
     return MysqlGtidState({source: _merge_intervals(own) for source, own in state.intervals.items()})
 
@@ -397,21 +410,21 @@ def _merge_intervals(intervals: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return merged
 
 
-def state_of_gtid_list(entries: Iterable[ListedGtid]) -> MariadbGtidState:
+def build_state_from_gtid_list(entries: Iterable[ListedGtid]) -> MariadbGtidState:
     """Return the state that a GTID_LIST event lists."""
     return MariadbGtidState({f"{one.domain_id}-{one.server_id}": one.seq_no for one in entries})
 
 
-def format_ranges(spans: Iterable[GtidRange], max_shown: int = 5) -> str:
+def format_gtid_ranges(gtid_ranges: Iterable[GtidRange], max_shown: int = 5) -> str:
     """Format at most `max_shown` GTID ranges as text."""
-    ranges = list(spans)
+    ranges = list(gtid_ranges)
     more = f" and {len(ranges) - max_shown:,} more ranges" if len(ranges) > max_shown else ""
     return ", ".join(span.text for span in ranges[:max_shown]) + more
 
 
-def ranges_to_json(spans: Iterable[GtidRange], limit: int = 100) -> dict[str, list[list[int]]]:
+def gtid_ranges_to_json(gtid_ranges: Iterable[GtidRange], max_ranges: int = 100) -> dict[str, list[list[int]]]:
     """Convert GTID ranges to JSON: source -> [first, last] of each range."""
     result: dict[str, list[list[int]]] = {}
-    for span in list(spans)[:limit]:
+    for span in list(gtid_ranges)[:max_ranges]:
         result.setdefault(span.source, []).append([span.first, span.last])
     return result

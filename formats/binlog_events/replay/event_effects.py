@@ -29,13 +29,13 @@ from binlogtool.format_api.replay_rules import (
 )
 from binlogtool.format_api.row_output_interfaces import qualify_name
 from binlogtool.formats.binlog_events.ddl.parse_ddl import ParsedDdl, parse_ddl
-from binlogtool.formats.binlog_events.ddl.statements import (
+from binlogtool.formats.binlog_events.ddl.split_sql_statements import (
     DeclaredKey,
-    find_declared_key,
-    skip_gap,
-    split_parenthesized,
+    find_declared_primary_key,
+    find_next_word_offset,
+    split_words_in_parentheses,
 )
-from binlogtool.formats.binlog_events.replay.applier import as_text, classify_statement
+from binlogtool.formats.binlog_events.replay.simulated_applier import classify_statement, decode_body_text
 from binlogtool.formats.binlog_events.transactions.boundaries import QueryKind
 from binlogtool.formats.binlog_events.wire_format import ROW_EVENTS
 
@@ -63,7 +63,7 @@ class KeyedTable(NamedTuple):
     key: tuple[tuple[str, int], ...]
 
 
-class EventEffects(EffectReader):
+class EventEffectReader(EffectReader):
     """Reader of the state changes that events cause (`EffectReader`)."""
 
     def __init__(self) -> None:
@@ -81,13 +81,13 @@ class EventEffects(EffectReader):
         body = records.bodies[index]
         return () if reader is None or body is None else reader(self, records.envelope.object[index] or "", body)
 
-    def unknown_objects(self) -> Mapping[str, str]:
+    def get_reasons_of_unknown_objects(self) -> Mapping[str, str]:
         """Return the tables whose rows may differ because of the log's statements, with the reason."""
         return self._unknown_tables
 
     # -- tables ------------------------------------------------------------------------------------------------------
 
-    def _read_table_map(self, name: str, body: RowValues) -> Iterable[StateChange]:
+    def _store_table_map(self, name: str, body: RowValues) -> Iterable[StateChange]:
         """Store a TABLE_MAP: until a restart, a server uses a new table id for each definition of a table."""
         map_key = (name, body["table_id"], len(body["columns"]))
         table = self._maps.get(map_key)
@@ -95,16 +95,16 @@ class EventEffects(EffectReader):
             if len(self._maps) >= MAX_TABLES:
                 self._maps.clear()
                 self._tables.clear()
-            table = self._maps[map_key] = self._make_table(name, body)
+            table = self._maps[map_key] = self._make_keyed_table(name, body)
         self._tables[name] = table
         return ()
 
-    def _make_table(self, name: str, body: RowValues) -> KeyedTable:
+    def _make_keyed_table(self, name: str, body: RowValues) -> KeyedTable:
         """Return a table with its primary key."""
         columns, key = body["columns"], body.get("primary_key")
         if key is not None:
             return KeyedTable(len(columns), tuple((part["column"], part.get("prefix", 0)) for part in key))
-        declared = find_primary_key(self._create_statements.get(name, ""))
+        declared = parse_primary_key(self._create_statements.get(name, ""))
         if declared is None or declared.columns > len(columns):
             return KeyedTable(len(columns), ())
         names = [column.get("name") for column in columns]
@@ -114,7 +114,7 @@ class EventEffects(EffectReader):
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
-    def _read_rows(self, name: str, body: RowValues) -> Iterable[StateChange]:
+    def _read_row_changes(self, name: str, body: RowValues) -> Iterable[StateChange]:
         """Return the changes of a row event."""
         rows = body.get("rows")
         if not rows:
@@ -127,19 +127,19 @@ class EventEffects(EffectReader):
 
     # -- statements --------------------------------------------------------------------------------------------------
 
-    def _read_variable(self, name: str, body: RowValues) -> Iterable[StateChange]:
+    def _keep_variable_for_statement(self, name: str, body: RowValues) -> Iterable[StateChange]:
         """Keep an INTVAR, RAND or USER_VAR event for the next statement."""
         self._pending_variables.append(body)
         return ()
 
-    def _read_load_data(self, name: str, body: RowValues) -> Iterable[StateChange]:
+    def _hash_load_data_part(self, name: str, body: RowValues) -> Iterable[StateChange]:
         """Hash a part of the file that LOAD DATA reads."""
         self._load_data_hash.update(body.get("data", b""))
         return ()
 
-    def _read_query(self, name: str, body: RowValues) -> Iterable[StateChange]:
+    def _read_statement_changes(self, name: str, body: RowValues) -> Iterable[StateChange]:
         """Return the changes of a statement."""
-        sql, database = as_text(body.get("sql")), as_text(body.get("db"))
+        sql, database = decode_body_text(body.get("sql")), decode_body_text(body.get("db"))
         if classify_statement(sql) is not QueryKind.STATEMENT:
             return ()
         pending, self._pending_variables = self._pending_variables, []
@@ -149,16 +149,16 @@ class EventEffects(EffectReader):
         statement = StateChange(STATEMENTS, ADD, b"", encode_canonical([database, body.get("sql"), pending]))
         ddl = parse_ddl(sql, database)
         if ddl.verb:
-            return [*self._read_ddl(ddl), statement]
-        if _WRITES_ROWS.match(sql, skip_gap(sql)):
+            return [*self._iter_ddl_changes(ddl), statement]
+        if _WRITES_ROWS.match(sql, find_next_word_offset(sql)):
             self._unknown_tables[STATEMENTS] = (
                 "statements that write rows: only a server knows their effect on the tables"
             )
         return (statement,)
 
-    def _read_ddl(self, ddl: ParsedDdl) -> Iterator[StateChange]:
+    def _iter_ddl_changes(self, ddl: ParsedDdl) -> Iterator[StateChange]:
         """Yield the changes of a statement that concerns tables."""
-        for name in ddl.emptied:
+        for name in ddl.tables_losing_rows:
             yield self._empty_table(name, keeps_table=ddl.is_truncate)
         if ddl.dropped_database is not None:
             prefix = qualify_name(ddl.dropped_database, "")
@@ -168,7 +168,9 @@ class EventEffects(EffectReader):
         if ddl.clauses.error and not ddl.is_temporary:
             table = ddl.altered or ddl.created
             self._forget_definition(table or "")
-            self._mark_unknown(table or STATEMENTS, f"a statement about tables cannot be read: {ddl.clauses.error}")
+            self._mark_rows_unknown(
+                table or STATEMENTS, f"a statement about tables cannot be read: {ddl.clauses.error}"
+            )
         elif ddl.created is not None:
             has_file = ddl.created in self._create_statements or ddl.created in self._tables_with_rows
             if not (ddl.is_conditional and has_file):
@@ -184,7 +186,7 @@ class EventEffects(EffectReader):
             self._forget_definition(table)
         changed_tables = (table, ddl.clauses.exchanged)
         for name in changed_tables if self._tables_with_rows.intersection(changed_tables) else ():
-            self._mark_unknown(
+            self._mark_rows_unknown(
                 name or table, "ALTER TABLE changed the table while it had rows: these are counted as they were logged"
             )
 
@@ -196,7 +198,7 @@ class EventEffects(EffectReader):
         if definition is not None and len(self._create_statements) < MAX_TABLES:
             self._create_statements[table] = definition
         if ddl.clauses.has_select:
-            self._mark_unknown(table, "CREATE TABLE ... SELECT filled it with rows that only a server knows")
+            self._mark_rows_unknown(table, "CREATE TABLE ... SELECT filled it with rows that only a server knows")
 
     def _rename_table(self, old_name: str, new_name: str) -> StateChange:
         """Return the change for a rename; the table keeps its rows and its key."""
@@ -212,7 +214,7 @@ class EventEffects(EffectReader):
         if had_rows:
             self._tables_with_rows.add(new_name)
         if reason is not None:
-            self._mark_unknown(new_name, reason)
+            self._mark_rows_unknown(new_name, reason)
         return _new_tuple(StateChange, (old_name, RENAME, b"", new_name.encode(errors="surrogatepass")))
 
     def _empty_table(self, name: str, *, keeps_table: bool = False) -> StateChange:
@@ -223,7 +225,7 @@ class EventEffects(EffectReader):
         self._unknown_tables.pop(name, None)
         return StateChange(name, DROP, b"", b"")
 
-    def _mark_unknown(self, name: str, reason: str) -> None:
+    def _mark_rows_unknown(self, name: str, reason: str) -> None:
         """Mark a table whose rows are no longer known."""
         if len(self._unknown_tables) < MAX_TABLES:
             self._unknown_tables[name] = reason
@@ -234,9 +236,9 @@ class EventEffects(EffectReader):
         self._maps.clear()
 
 
-def find_primary_key(create_table: str) -> DeclaredKey | None:
+def parse_primary_key(create_table: str) -> DeclaredKey | None:
     """Return the primary key that a CREATE TABLE declares; None if it declares none, or cannot be read."""
-    return find_declared_key(split_parenthesized(parse_ddl(create_table, "").clauses.words)[0])
+    return find_declared_primary_key(split_words_in_parentheses(parse_ddl(create_table, "").clauses.words)[0])
 
 
 def _iter_whole_rows(name: str, rows: Sequence[Mapping[str, RowValues]]) -> Iterator[StateChange]:
@@ -254,11 +256,11 @@ def _iter_keyed_rows(name: str, rows: Sequence[Mapping[str, RowValues]], table: 
     for row in rows:
         before, after = row.get("before"), row.get("after")
         if after is None:
-            yield _new_tuple(StateChange, (name, DELETE, _encode_key(parts, before or {}, {}), b""))
+            yield _new_tuple(StateChange, (name, DELETE, _encode_primary_key(parts, before or {}, {}), b""))
         elif before is None:
-            yield _new_tuple(StateChange, (name, PUT, _encode_key(parts, after, {}), encode_canonical(after)))
+            yield _new_tuple(StateChange, (name, PUT, _encode_primary_key(parts, after, {}), encode_canonical(after)))
         else:
-            old_key, key = _encode_key(parts, before, after), _encode_key(parts, after, before)
+            old_key, key = _encode_primary_key(parts, before, after), _encode_primary_key(parts, after, before)
             if key == old_key:
                 yield _new_tuple(
                     StateChange, (name, PUT if len(after) == count else PATCH, key, encode_canonical(after))
@@ -271,19 +273,19 @@ def _iter_keyed_rows(name: str, rows: Sequence[Mapping[str, RowValues]], table: 
                 )
 
 
-def _encode_key(parts: tuple[tuple[str, int], ...], row: RowValues, other: RowValues) -> bytes:
+def _encode_primary_key(key_parts: tuple[tuple[str, int], ...], row: RowValues, other_image: RowValues) -> bytes:
     """Return the key of a row; columns that the image lacks are taken from the other image."""
     values = []
-    for name, prefix in parts:
-        value = row[name] if name in row else other.get(name)
+    for name, prefix in key_parts:
+        value = row[name] if name in row else other_image.get(name)
         values.append(value[:prefix] if prefix and isinstance(value, str | bytes) else value)
     return encode_canonical(values)
 
 
-def apply_patch(image: bytes, operation: bytes) -> bytes | None:
+def apply_update_to_row(row_image: bytes, changed_columns: bytes) -> bytes | None:
     """Return a row with the columns that an update changed; None if one of the arguments is not a row image."""
     try:
-        old_values, new_values = _decode_image(image), _decode_image(operation)
+        old_values, new_values = _decode_image(row_image), _decode_image(changed_columns)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
     return (
@@ -293,10 +295,10 @@ def apply_patch(image: bytes, operation: bytes) -> bytes | None:
     )
 
 
-_EFFECT_READERS: Mapping[str, Callable[[EventEffects, str, RowValues], Iterable[StateChange]]] = {
-    **dict.fromkeys((kind.name for kind in ROW_EVENTS), EventEffects._read_rows),
-    **dict.fromkeys(("INTVAR", "RAND", "USER_VAR"), EventEffects._read_variable),
-    **dict.fromkeys(("BEGIN_LOAD_QUERY", "APPEND_BLOCK"), EventEffects._read_load_data),
-    **dict.fromkeys(("QUERY", "QUERY_COMPRESSED", "EXECUTE_LOAD_QUERY"), EventEffects._read_query),
-    "TABLE_MAP": EventEffects._read_table_map,
+_EFFECT_READERS: Mapping[str, Callable[[EventEffectReader, str, RowValues], Iterable[StateChange]]] = {
+    **dict.fromkeys((kind.name for kind in ROW_EVENTS), EventEffectReader._read_row_changes),
+    **dict.fromkeys(("INTVAR", "RAND", "USER_VAR"), EventEffectReader._keep_variable_for_statement),
+    **dict.fromkeys(("BEGIN_LOAD_QUERY", "APPEND_BLOCK"), EventEffectReader._hash_load_data_part),
+    **dict.fromkeys(("QUERY", "QUERY_COMPRESSED", "EXECUTE_LOAD_QUERY"), EventEffectReader._read_statement_changes),
+    "TABLE_MAP": EventEffectReader._store_table_map,
 }

@@ -13,14 +13,19 @@ import msgspec
 from binlogtool.errors import LimitError
 from binlogtool.format_api.layout import Kernel
 from binlogtool.format_api.schema_fields import MalformedError
-from binlogtool.formats.binlog_events.rows.table_map import MAX_COLUMNS, TableMap, build_event_template, column_kinds
-from binlogtool.formats.binlog_events.values.column_types import ColumnKind, ColumnType, TableMapColumn
+from binlogtool.formats.binlog_events.rows.table_map import (
+    MAX_COLUMNS,
+    TableMap,
+    build_row_event_template,
+    get_column_encodings,
+)
+from binlogtool.formats.binlog_events.values.column_types import ColumnEncoding, ColumnType, TableMapColumn
 from binlogtool.formats.binlog_events.values.decode_values import (
     DecodeBudget,
     ValueConverter,
-    decode_diff,
-    value_converter,
-    value_reader,
+    decode_json_diffs,
+    get_budgeted_value_decoder,
+    get_value_decoder,
 )
 from binlogtool.formats.binlog_events.wire_format import (
     COMPRESSED_ROW_EVENTS,
@@ -30,7 +35,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     UPDATE_ROW_EVENTS,
     BoundedReader,
     EventType,
-    unpack_block,
+    unpack_compressed_block,
 )
 from binlogtool.limits import Limits
 
@@ -49,20 +54,20 @@ class ColumnReader(msgspec.Struct, frozen=True):
     """
 
     key: str
-    kind: ColumnKind
+    kind: ColumnEncoding
     read: Callable[[bytes], Any] | None
     convert: ValueConverter
     label: str
 
     @property
-    def fixed(self) -> int:
+    def fixed_bytes(self) -> int:
         """Size in bytes of a value of fixed width."""
-        return self.kind.fixed
+        return self.kind.fixed_bytes
 
     @property
-    def prefix(self) -> int:
+    def length_prefix_bytes(self) -> int:
         """Size in bytes of the length before a value; 0 = fixed width."""
-        return self.kind.prefix
+        return self.kind.length_prefix_bytes
 
 
 # --- Decoded row images ---
@@ -70,7 +75,7 @@ class ColumnReader(msgspec.Struct, frozen=True):
 Values = dict[str, Any]
 
 
-class ImageField(NamedTuple):
+class ImageValueRange(NamedTuple):
     """One value in an image.
 
     Attributes:
@@ -86,7 +91,7 @@ class ImageField(NamedTuple):
     end: int
 
 
-class ImageFields(NamedTuple):
+class ImageValueRanges(NamedTuple):
     """Values of one image.
 
     Attributes:
@@ -97,7 +102,7 @@ class ImageFields(NamedTuple):
     """
 
     present: tuple[int, ...]
-    fields: list[ImageField]
+    fields: list[ImageValueRange]
     differences: frozenset[int]
     start: int
     end: int
@@ -107,7 +112,7 @@ _MAX_WALKS = 64
 """Maximum number of patterns of NULL bits whose steps are kept."""
 
 
-class ImageReader:
+class RowImageReader:
     """Reads row images of one table with one set of present columns.
 
     Args:
@@ -118,17 +123,17 @@ class ImageReader:
     __slots__ = ("_columns", "_layout", "_walks", "null_bytes", "present")
 
     def __init__(self, table_map: TableMap, present: tuple[int, ...]) -> None:
-        cells = _column_readers(table_map)
+        cells = _get_column_readers(table_map)
         self.present = present
         self._columns = tuple(cells[index] for index in present)
         self._layout = [
-            (cell.key, cell.read, cell.convert, 1 << place, cell.prefix, cell.fixed)
+            (cell.key, cell.read, cell.convert, 1 << place, cell.length_prefix_bytes, cell.fixed_bytes)
             for place, cell in enumerate(self._columns)
         ]
         self._walks: dict[bytes, list[tuple[int, int]]] = {}
         self.null_bytes = (len(present) + 7) // 8
 
-    def decode(self, data: bytes, offset: int, budget: DecodeBudget) -> tuple[Values, int]:
+    def decode_image(self, data: bytes, offset: int, budget: DecodeBudget) -> tuple[Values, int]:
         """Decode the image at `offset` to ({column key: value}, end of the image).
 
         Raises:
@@ -154,10 +159,10 @@ class ImageReader:
             except MalformedError as error:
                 raise _name_column(self._columns[bit.bit_length() - 1], start, error) from None
         if end > data_size:
-            self.read_fields(data, offset)  # raises an error that describes the problem
+            self.locate_values(data, offset)  # raises an error that describes the problem
         return values, end
 
-    def skip(self, data: bytes, offset: int) -> int:
+    def find_image_end(self, data: bytes, offset: int) -> int:
         """Find the end of the image at `offset`.
 
         Raises:
@@ -170,7 +175,7 @@ class ImageReader:
             end = start + prefix
             end += int.from_bytes(data[start:end], "little")
         if end > len(data):
-            self.read_fields(data, offset)  # raises an error that describes the problem
+            self.locate_values(data, offset)  # raises an error that describes the problem
         return end
 
     def _make_walk(self, nulls: bytes) -> list[tuple[int, int]]:
@@ -179,21 +184,23 @@ class ImageReader:
         for place, cell in enumerate(self._columns):
             if bits >> place & 1:
                 continue
-            fixed += cell.fixed
-            if cell.prefix:
-                walk.append((fixed, cell.prefix))
+            fixed += cell.fixed_bytes
+            if cell.length_prefix_bytes:
+                walk.append((fixed, cell.length_prefix_bytes))
                 fixed = 0
         if len(self._walks) >= _MAX_WALKS:
             self._walks.clear()
         self._walks[nulls] = walk = [*walk, (fixed, 0)]
         return walk
 
-    def read_fields(self, data: bytes, offset: int) -> ImageFields:
+    def locate_values(self, data: bytes, offset: int) -> ImageValueRanges:
         """Find the values of the image at `offset`. Raises MalformedError: it does not fit into `data`."""
-        fields = list(self.iter_fields(data, offset))
-        return ImageFields(self.present, fields, frozenset(), offset, fields[-1].end if fields else offset)
+        fields = list(self.iter_value_ranges(data, offset))
+        return ImageValueRanges(self.present, fields, frozenset(), offset, fields[-1].end if fields else offset)
 
-    def iter_fields(self, data: bytes, offset: int, differences: frozenset[int] = frozenset()) -> Iterator[ImageField]:
+    def iter_value_ranges(
+        self, data: bytes, offset: int, differences: frozenset[int] = frozenset()
+    ) -> Iterator[ImageValueRange]:
         """Yield the values of the image at `offset`.
 
         Args:
@@ -210,18 +217,20 @@ class ImageReader:
         offset = start
         for place, cell in enumerate(self._columns):
             if nulls >> place & 1:
-                yield ImageField(place, cell, -1, offset)
+                yield ImageValueRange(place, cell, -1, offset)
             else:
-                start, offset = _find_value_bounds(data, offset, cell, 4 if place in differences else cell.prefix)
-                yield ImageField(place, cell, start, offset)
+                start, offset = _find_value_bounds(
+                    data, offset, cell, 4 if place in differences else cell.length_prefix_bytes
+                )
+                yield ImageValueRange(place, cell, start, offset)
 
 
-def decode_value(column: ColumnReader, raw: bytes, start: int, budget: DecodeBudget) -> Any:
+def decode_column_value(column: ColumnReader, raw: bytes, error_position: int, budget: DecodeBudget) -> Any:
     """Decode one value from its bytes; an error names the column and the position."""
     try:
         return column.convert(raw, budget)
     except MalformedError as error:
-        raise _name_column(column, start, error) from None
+        raise _name_column(column, error_position, error) from None
 
 
 def _name_column(column: ColumnReader, start: int, error: MalformedError) -> MalformedError:
@@ -234,7 +243,7 @@ def _find_value_bounds(data: bytes, offset: int, column: ColumnReader, prefix: i
     start = offset + prefix
     if start > len(data):
         raise _truncated_value_error(column, offset, prefix, len(data))
-    end = start + (int.from_bytes(data[offset:start], "little") if prefix else column.fixed)
+    end = start + (int.from_bytes(data[offset:start], "little") if prefix else column.fixed_bytes)
     if end > len(data):
         raise _truncated_value_error(column, start, end - start, len(data))
     return start, end
@@ -244,19 +253,19 @@ def _truncated_value_error(column: ColumnReader, offset: int, needed: int, size:
     return MalformedError(f"{column.label} at byte {offset:,} needs {needed:,} bytes, only {size - offset:,} are left")
 
 
-def _column_readers(table_map: TableMap) -> tuple[ColumnReader, ...]:
+def _get_column_readers(table_map: TableMap) -> tuple[ColumnReader, ...]:
     """Return readers of all columns of a table; created once per table map."""
     readers: tuple[ColumnReader, ...] | None = table_map.memo.get("cells")
     if readers is None:
-        kinds = column_kinds(table_map)
+        kinds = get_column_encodings(table_map)
         readers = tuple(map(_make_column_reader, table_map.columns, kinds, table_map.column_keys, range(len(kinds))))
         table_map.memo["cells"] = readers
     return readers
 
 
-def _make_column_reader(column: TableMapColumn, kind: ColumnKind, key: str, index: int) -> ColumnReader:
+def _make_column_reader(column: TableMapColumn, kind: ColumnEncoding, key: str, index: int) -> ColumnReader:
     label = f"column {index + 1} ({column.type_name})"
-    return ColumnReader(key, kind, value_reader(column, kind), value_converter(column, kind), label)
+    return ColumnReader(key, kind, get_value_decoder(column, kind), get_budgeted_value_decoder(column, kind), label)
 
 
 # --- After images of PARTIAL_UPDATE_ROWS ---
@@ -272,7 +281,7 @@ def fill_unchanged_json(before: Mapping[str, Any], after: Mapping[str, Any]) -> 
     return {name: before.get(name, value) if value == _EMPTY_DIFF else value for name, value in after.items()}
 
 
-class PartialImageReader(ImageReader):
+class PartialRowImageReader(RowImageReader):
     """Reads `value_options`, the bitmap of the columns that are diffs, and the image itself."""
 
     __slots__ = ("_json_columns",)
@@ -281,7 +290,7 @@ class PartialImageReader(ImageReader):
         super().__init__(table_map, present)
         self._json_columns = [index for index, column in enumerate(table_map.columns) if column.type == ColumnType.JSON]
 
-    def decode(self, data: bytes, offset: int, budget: DecodeBudget) -> tuple[Values, int]:
+    def decode_image(self, data: bytes, offset: int, budget: DecodeBudget) -> tuple[Values, int]:
         """Decode the image at `offset` to ({column key: value}, end of the image).
 
         A diff is {"$diff": [{"op", "path", "value"}, ...]}; it is empty for a column that did not change.
@@ -289,32 +298,32 @@ class PartialImageReader(ImageReader):
         Raises:
             MalformedError: the image does not fit into `data`, or a value is not valid for its type.
         """
-        differences, offset = self._read_head(data, offset)
+        differences, offset = self._read_partial_image_head(data, offset)
         if not differences:
-            return super().decode(data, offset, budget)
+            return super().decode_image(data, offset, budget)
         values: Values = {}
         end = offset
-        for place, cell, start, end in self.iter_fields(data, offset, differences):
+        for place, cell, start, end in self.iter_value_ranges(data, offset, differences):
             if start < 0:
                 values[cell.key] = None
             elif place in differences:
-                values[cell.key] = {"$diff": decode_diff(data[start:end], budget.max_depth)}
+                values[cell.key] = {"$diff": decode_json_diffs(data[start:end], budget.max_depth)}
             else:
-                values[cell.key] = decode_value(cell, data[start:end], start, budget)
+                values[cell.key] = decode_column_value(cell, data[start:end], start, budget)
         return values, end
 
-    def read_fields(self, data: bytes, offset: int) -> ImageFields:
+    def locate_values(self, data: bytes, offset: int) -> ImageValueRanges:
         """Find the values of the image at `offset`. Raises MalformedError: it does not fit into `data`."""
-        differences, nulls_at = self._read_head(data, offset)
-        fields = list(self.iter_fields(data, nulls_at, differences))
-        return ImageFields(self.present, fields, differences, offset, fields[-1].end if fields else nulls_at)
+        differences, nulls_at = self._read_partial_image_head(data, offset)
+        fields = list(self.iter_value_ranges(data, nulls_at, differences))
+        return ImageValueRanges(self.present, fields, differences, offset, fields[-1].end if fields else nulls_at)
 
-    def skip(self, data: bytes, offset: int) -> int:
+    def find_image_end(self, data: bytes, offset: int) -> int:
         """Return the end of the image at `offset`."""
-        differences, nulls_at = self._read_head(data, offset)
-        return self.read_fields(data, offset).end if differences else super().skip(data, nulls_at)
+        differences, nulls_at = self._read_partial_image_head(data, offset)
+        return self.locate_values(data, offset).end if differences else super().find_image_end(data, nulls_at)
 
-    def _read_head(self, data: bytes, offset: int) -> tuple[frozenset[int], int]:
+    def _read_partial_image_head(self, data: bytes, offset: int) -> tuple[frozenset[int], int]:
         """Read the part before the image: (positions of the columns that are diffs, start of the image)."""
         reader = BoundedReader(data, "PARTIAL_UPDATE_ROWS", offset)
         options = reader.read_lenenc("value_options")
@@ -340,18 +349,18 @@ class RowReader:
 
     __slots__ = ("_images",)
 
-    def __init__(self, before: ImageReader | None, after: ImageReader | None) -> None:
+    def __init__(self, before: RowImageReader | None, after: RowImageReader | None) -> None:
         images = ("before", before), ("after", after)
         self._images = [(name, image) for name, image in images if image is not None]
 
-    def decode(self, data: bytes, offset: int, budget: DecodeBudget) -> list[Row]:
+    def decode_all_rows(self, data: bytes, offset: int, budget: DecodeBudget) -> list[Row]:
         """Decode all rows from `offset` to the end.
 
         Raises:
             MalformedError: the images do not fit, or a value is not valid for its type.
-            DecompressionError: see `ImageReader`.
+            DecompressionError: see `RowImageReader`.
         """
-        images = [(name, image.decode) for name, image in self._images]
+        images = [(name, image.decode_image) for name, image in self._images]
         rows: list[Row] = []
         end = len(data)
         while offset < end:
@@ -359,7 +368,7 @@ class RowReader:
             start = offset
             for name, decode in images:
                 row[name], offset = decode(data, offset, budget)
-            _check_progress(start, offset)
+            _require_progress(start, offset)
             rows.append(row)
         return rows
 
@@ -369,32 +378,32 @@ class RowReader:
         Raises:
             MalformedError: the images do not fit.
         """
-        skips = [image.skip for _, image in self._images]
+        skips = [image.find_image_end for _, image in self._images]
         end = len(data)
         while offset < end:
             bounds = [offset]
             for skip in skips:
                 offset = skip(data, offset)
                 bounds.append(offset)
-            _check_progress(bounds[0], offset)
+            _require_progress(bounds[0], offset)
             yield bounds
 
-    def iter_fields(self, data: bytes, offset: int) -> Iterator[dict[str, ImageFields]]:
+    def iter_row_value_ranges(self, data: bytes, offset: int) -> Iterator[dict[str, ImageValueRanges]]:
         """Yield the values of the images of each row from `offset` on.
 
         Raises:
             MalformedError: the images do not fit.
         """
         while offset < len(data):
-            start, row = offset, dict[str, ImageFields]()
+            start, row = offset, dict[str, ImageValueRanges]()
             for name, image in self._images:
-                row[name] = image.read_fields(data, offset)
+                row[name] = image.locate_values(data, offset)
                 offset = row[name].end
-            _check_progress(start, offset)
+            _require_progress(start, offset)
             yield row
 
 
-def _check_progress(offset: int, row_end: int) -> None:
+def _require_progress(offset: int, row_end: int) -> None:
     if row_end == offset:
         raise MalformedError(f"bytes from {offset:,} on belong to no row: the images have no columns")
 
@@ -477,7 +486,7 @@ _ImagesReader = tuple[RowReader, int, bool]
 """(reader of the images, offset of the first image in the body, whether the images are compressed)."""
 
 
-def _images_reader(type_code: int, body: bytes | memoryview, table_map: TableMap) -> _ImagesReader:
+def _get_row_reader(type_code: int, body: bytes | memoryview, table_map: TableMap) -> _ImagesReader:
     """Return (row reader, offset of the images in the body, whether they are compressed) of a row event.
 
     Readers are cached in the table map by the bytes of the head without its flags, because a table has many row events.
@@ -500,20 +509,20 @@ def _images_reader(type_code: int, body: bytes | memoryview, table_map: TableMap
     return cached
 
 
-def _make_row_reader(type_code: int, head: RowsHead, table_map: TableMap) -> RowReader:
+def _make_row_reader(type_code: int, rows_head: RowsHead, table_map: TableMap) -> RowReader:
     before = after = None
-    if head.before is not None:
-        before = ImageReader(table_map, list_present_columns(head.before, head.n_cols))
-    if head.after is not None:
-        kind = PartialImageReader if type_code == EventType.PARTIAL_UPDATE_ROWS else ImageReader
-        after = kind(table_map, list_present_columns(head.after, head.n_cols))
+    if rows_head.before is not None:
+        before = RowImageReader(table_map, list_present_columns(rows_head.before, rows_head.n_cols))
+    if rows_head.after is not None:
+        kind = PartialRowImageReader if type_code == EventType.PARTIAL_UPDATE_ROWS else RowImageReader
+        after = kind(table_map, list_present_columns(rows_head.after, rows_head.n_cols))
     return RowReader(before, after)
 
 
 def _unpack_images(body: bytes | memoryview, images_reader: _ImagesReader, limits: Limits) -> tuple[bytes, int]:
     """Return (bytes that hold the images, offset of the images in them)."""
     _, offset, compressed = images_reader
-    return (unpack_block(body[offset:], limits), 0) if compressed else (bytes(body), offset)
+    return (unpack_compressed_block(body[offset:], limits), 0) if compressed else (bytes(body), offset)
 
 
 def uncompress_rows(type_code: int, body: bytes | memoryview, table_map: TableMap, limits: Limits) -> tuple[int, bytes]:
@@ -524,11 +533,11 @@ def uncompress_rows(type_code: int, body: bytes | memoryview, table_map: TableMa
     """
     if type_code not in COMPRESSED_ROW_EVENTS:
         return type_code, bytes(body)
-    at = _images_reader(type_code, body, table_map)[1]
-    return UNCOMPRESSED_ROW_EVENTS[type_code], bytes(body[:at]) + unpack_block(body[at:], limits)
+    at = _get_row_reader(type_code, body, table_map)[1]
+    return UNCOMPRESSED_ROW_EVENTS[type_code], bytes(body[:at]) + unpack_compressed_block(body[at:], limits)
 
 
-def open_rows(
+def open_row_reader(
     type_code: int, body: bytes | memoryview, table_map: TableMap, limits: Limits
 ) -> tuple[RowReader, bytes, int]:
     """Return the reader of a row event's rows, the bytes that hold them, uncompressed, and the offset of the first.
@@ -536,7 +545,7 @@ def open_rows(
     Raises:
         MalformedError, DecompressionError: the event does not fit its map, or the images cannot be unpacked.
     """
-    images_reader = _images_reader(type_code, body, table_map)
+    images_reader = _get_row_reader(type_code, body, table_map)
     return images_reader[0], *_unpack_images(body, images_reader, limits)
 
 
@@ -554,10 +563,10 @@ def decode_rows(type_code: int, body: bytes | memoryview, table_map: TableMap, l
         DecompressionError: the images or a compressed value cannot be unpacked.
         LimitError: the rows need more memory than is allowed.
     """
-    reader, data, offset = open_rows(type_code, body, table_map, limits)
+    reader, data, offset = open_row_reader(type_code, body, table_map, limits)
     if len(data) > _LARGE_EVENT_BYTES:
         _check_row_memory(_count_images(reader, data, offset), len(table_map.columns), limits)
-    return reader.decode(data, offset, DecodeBudget(limits))
+    return reader.decode_all_rows(data, offset, DecodeBudget(limits))
 
 
 _LARGE_EVENT_BYTES = 1 << 17
@@ -584,27 +593,29 @@ def count_rows(
     body: bytes | memoryview,
     table_map: TableMap,
     limits: Limits = Limits(),
-    compiled: Kernel | None = None,
+    count_kernel: Kernel | None = None,
 ) -> int:
     """Count the rows of a row event: checks all lengths, but decodes no values.
 
     Args:
-        compiled: native `json_kernels.count_image_rows`, if available.
+        count_kernel: native `json_kernels.count_image_rows`, if available.
 
     Raises:
         MalformedError: the event does not fit its map.
         DecompressionError: the images cannot be unpacked.
     """
-    reader, images_at, _ = images_reader = _images_reader(type_code, body, table_map)
+    reader, images_at, _ = images_reader = _get_row_reader(type_code, body, table_map)
     data, offset = _unpack_images(body, images_reader, limits)
-    if compiled is not None and len(data) - offset >= _MIN_COMPILED_BYTES and type_code != _PARTIAL:
+    if count_kernel is not None and len(data) - offset >= _MIN_COMPILED_BYTES and type_code != _PARTIAL:
         template = table_map.memo.get("template")
         if template is None:
-            template = table_map.memo["template"] = build_event_template(table_map)
+            template = table_map.memo["template"] = build_row_event_template(table_map)
         size = (len(table_map.columns) + 7) // 8
         before = images_at - size * (2 if type_code in UPDATE_ROW_EVENTS else 1)
         head = bytes(body[:images_at])
-        rows: int = compiled(data, offset, len(data), head, before, images_at - size, template, 0) if template else -2
+        rows: int = (
+            count_kernel(data, offset, len(data), head, before, images_at - size, template, 0) if template else -2
+        )
         if rows >= 0:
             return rows
     return _count_images(reader, data, offset)  # raises an error that describes the problem
@@ -614,18 +625,18 @@ def _count_images(reader: RowReader, data: bytes, offset: int) -> int:
     return sum(1 for _ in reader.iter_row_bounds(data, offset))
 
 
-def select_rows(type_code: int, body: bytes, table_map: TableMap, selected: Sequence[bool]) -> bytes:
+def build_body_of_selected_rows(type_code: int, body: bytes, table_map: TableMap, row_flags: Sequence[bool]) -> bytes:
     """Return the body of an uncompressed row event with only the selected rows.
 
     Args:
-        selected: for each row, whether it is kept.
+        row_flags: for each row, whether it is kept.
 
     Raises:
         MalformedError: the event does not fit its map, or has a different number of rows.
     """
-    reader, offset, _ = _images_reader(type_code, body, table_map)
+    reader, offset, _ = _get_row_reader(type_code, body, table_map)
     row_bounds = list(reader.iter_row_bounds(body, offset))
-    if len(row_bounds) != len(selected):
-        raise MalformedError(f"{len(row_bounds):,} rows were found, {len(selected):,} were decoded")
-    rows = (body[bounds[0] : bounds[-1]] for bounds, keep in zip(row_bounds, selected, strict=True) if keep)
+    if len(row_bounds) != len(row_flags):
+        raise MalformedError(f"{len(row_bounds):,} rows were found, {len(row_flags):,} were decoded")
+    rows = (body[bounds[0] : bounds[-1]] for bounds, keep in zip(row_bounds, row_flags, strict=True) if keep)
     return body[:offset] + b"".join(rows)

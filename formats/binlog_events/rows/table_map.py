@@ -37,15 +37,15 @@ from binlogtool.formats.binlog_events.values.column_types import (
     NUMERIC,
     OLD_TEMPORAL,
     WITH_LENGTH_SIZE,
-    ColumnHint,
-    ColumnKind,
+    ColumnEncoding,
     ColumnType,
+    DeclaredColumn,
     TableMapColumn,
     ValueKind,
-    charset_decoder,
+    adapt_encoding_for_kernels,
     charset_of_collation,
-    column_kind,
-    decoder_kind,
+    choose_column_encoding,
+    get_charset_decoder,
 )
 from binlogtool.formats.binlog_events.wire_format import BoundedReader
 
@@ -86,26 +86,26 @@ class OptionalMetadataItem(NamedTuple):
     Attributes:
         code: type of the item.
         value: reader of its bytes.
-        types, mariadb: see `iter_optional_metadata`.
+        types, is_mariadb: see `iter_optional_metadata`.
     """
 
     code: int
     value: BoundedReader
     types: Sequence[int]
-    mariadb: bool | None
+    is_mariadb: bool | None
 
     @property
-    def has_parts(self) -> bool:
+    def has_several_fields(self) -> bool:
         """True if the value consists of several fields."""
         value_type = _OPTIONAL_VALUES.get(self.code)
         return value_type is not None and value_type.iter_value is not _iter_bits
 
-    def columns(self) -> Sequence[int]:
+    def list_column_indexes(self) -> Sequence[int]:
         """Return the indexes (from 0) of the columns that the item applies to."""
         value_type = _OPTIONAL_VALUES.get(self.code)
         return () if value_type is None else value_type.select_columns(self)
 
-    def iter_fields(self, columns: Sequence[int]) -> MapFields:
+    def iter_value_fields(self, columns: Sequence[int]) -> MapFields:
         """Yield the fields of the value; none if it is empty. Bytes left over belong to no field.
 
         Args:
@@ -152,9 +152,9 @@ _METADATA_BY_CODE = tuple(_METADATA_WIDTHS.get(code, (0, "")) for code in range(
 """Size in bytes and meaning of a column's metadata, by type code."""
 
 
-def get_metadata_size(code: int) -> int:
+def get_metadata_size(column_type: int) -> int:
     """Return the size in bytes of the metadata of a column by its type code."""
-    return _METADATA_BY_CODE[code][0]
+    return _METADATA_BY_CODE[column_type][0]
 
 
 def iter_metadata_fields(reader: BoundedReader, types: bytes) -> MapFields:
@@ -191,30 +191,32 @@ def iter_metadata_bits(bits: bytes, count: int) -> Iterator[bool]:
 
 
 def iter_optional_metadata(
-    reader: BoundedReader, types: Sequence[int], mariadb: bool | None
+    reader: BoundedReader, types: Sequence[int], is_mariadb: bool | None
 ) -> Iterator[MapField | OptionalMetadataItem]:
     """Yield the optional metadata up to the reader's end: of each item its type, its length, then the item.
 
     Args:
         types: the real types of the columns.
-        mariadb: whether a MariaDB server wrote it; None = unknown.
+        is_mariadb: whether a MariaDB server wrote it; None = unknown.
     """
     number = 0
     while reader.bytes_left:
         yield (kind := _read_field(reader, "type", reader.read_uint, 1, "the type of optional metadata", index=number))
         yield (size := _read_field(reader, "len", reader.read_lenenc, "the length of optional metadata", index=number))
-        yield OptionalMetadataItem(kind[3], reader.sub_reader(size[3], optional_name(kind[3])), types, mariadb)
+        yield OptionalMetadataItem(
+            kind[3], reader.take_sub_reader(size[3], get_optional_metadata_name(kind[3])), types, is_mariadb
+        )
         number += 1
 
 
-def optional_name(code: int) -> str:
+def get_optional_metadata_name(optional_metadata_type: int) -> str:
     """Return the server's name for a type of optional metadata, in lower case."""
-    return _OPTIONAL_NAMES.get(code, "unknown")
+    return _OPTIONAL_NAMES.get(optional_metadata_type, "unknown")
 
 
-def peek_lenenc_numbers(value: BoundedReader) -> list[int]:
+def peek_lenenc_numbers(value_reader: BoundedReader) -> list[int]:
     """List all length-encoded numbers of a value without consuming it."""
-    copy = BoundedReader(value.data, value.label, value.offset, value.end)
+    copy = BoundedReader(value_reader.data, value_reader.label, value_reader.offset, value_reader.end)
     numbers = []
     while copy.bytes_left:
         numbers.append(copy.read_lenenc())
@@ -225,74 +227,76 @@ def _read_number(reader: BoundedReader, name: str, index: int = 0) -> MapField:
     return _read_field(reader, name, reader.read_lenenc, index=index)
 
 
-def _read_text(reader: BoundedReader, name: str, index: int, number: int, label: str) -> MapField:
+def _read_sized_text(reader: BoundedReader, name: str, index: int, number: int, label: str) -> MapField:
     """Read a length and a text as one field."""
-    offset, value = reader.offset, reader.read_sized(label)
+    offset, value = reader.offset, reader.read_length_and_bytes(label)
     return name, offset, reader.offset, value, index, number
 
 
-def _iter_raw(value: BoundedReader) -> MapFields:
-    yield _read_field(value, "raw", value.read_bytes, value.bytes_left, "the value")
+def _iter_raw(value_reader: BoundedReader) -> MapFields:
+    yield _read_field(value_reader, "raw", value_reader.read_bytes, value_reader.bytes_left, "the value")
 
 
-def _iter_bits(value: BoundedReader, columns: Sequence[int]) -> MapFields:
+def _iter_bits(value_reader: BoundedReader, columns: Sequence[int]) -> MapFields:
     """Read one bit per column, highest bit first."""
-    yield _read_field(value, "bits", value.read_bytes, (len(columns) + 7) // 8, "bits")
+    yield _read_field(value_reader, "bits", value_reader.read_bytes, (len(columns) + 7) // 8, "bits")
 
 
-def _iter_numbers(value: BoundedReader, columns: Sequence[int]) -> MapFields:
+def _iter_numbers(value_reader: BoundedReader, columns: Sequence[int]) -> MapFields:
     """Read one number per column."""
     for index in columns:
-        yield _read_number(value, "number", index)
+        yield _read_number(value_reader, "number", index)
 
 
-def _iter_names(value: BoundedReader, columns: Sequence[int]) -> MapFields:
+def _iter_column_names(value_reader: BoundedReader, columns: Sequence[int]) -> MapFields:
     for index in columns:
-        yield _read_text(value, "text", index, 0, "a column name")
+        yield _read_sized_text(value_reader, "text", index, 0, "a column name")
 
 
-def _iter_choices(value: BoundedReader, columns: Sequence[int]) -> MapFields:
+def _iter_enum_texts(value_reader: BoundedReader, columns: Sequence[int]) -> MapFields:
     """Read, for each column, an empty field that marks its start, a count, and that many texts."""
     for index in columns:
-        yield "choices", value.offset, value.offset, None, index, 0
-        yield (counted := _read_field(value, "count", value.read_lenenc, "the number of texts", index=index))
+        yield "choices", value_reader.offset, value_reader.offset, None, index, 0
+        yield (
+            counted := _read_field(value_reader, "count", value_reader.read_lenenc, "the number of texts", index=index)
+        )
         count = counted[3]
-        if count > value.bytes_left:
-            text = f"{count:,} texts declared, {value.bytes_left:,} bytes left"
+        if count > value_reader.bytes_left:
+            text = f"{count:,} texts declared, {value_reader.bytes_left:,} bytes left"
             raise MalformedError(text, finding_id="count-out-of-bounds")
         for number in range(count):
-            yield _read_text(value, "choice", index, number, "a text")
+            yield _read_sized_text(value_reader, "choice", index, number, "a text")
 
 
-def _iter_default_charset(value: BoundedReader, columns: Sequence[int]) -> MapFields:
+def _iter_default_charset(value_reader: BoundedReader, columns: Sequence[int]) -> MapFields:
     """Read the default collation, then pairs: a position among these columns, and the collation of that column."""
-    yield _read_number(value, "default")
-    yield from _iter_pairs(value, "place", "collation")
+    yield _read_number(value_reader, "default")
+    yield from _iter_pairs(value_reader, "place", "collation")
 
 
-def _iter_key(value: BoundedReader, columns: Sequence[int]) -> MapFields:
+def _iter_key(value_reader: BoundedReader, columns: Sequence[int]) -> MapFields:
     number = 0
-    while value.bytes_left:
-        yield _read_number(value, "key", number)
+    while value_reader.bytes_left:
+        yield _read_number(value_reader, "key", number)
         number += 1
 
 
-def _iter_key_with_prefix(value: BoundedReader, columns: Sequence[int]) -> MapFields:
-    return _iter_pairs(value, "column", "prefix")
+def _iter_key_with_prefix(value_reader: BoundedReader, columns: Sequence[int]) -> MapFields:
+    return _iter_pairs(value_reader, "column", "prefix")
 
 
-def _iter_pairs(value: BoundedReader, *names: str) -> MapFields:
+def _iter_pairs(value_reader: BoundedReader, *names: str) -> MapFields:
     number = 0
-    while value.bytes_left:
+    while value_reader.bytes_left:
         for name in names:
-            yield _read_number(value, name, number)
+            yield _read_number(value_reader, name, number)
         number += 1
 
 
-def _lists_mariadb_columns(item: OptionalMetadataItem, column_count: int) -> bool:
+def _has_mariadb_column_count(metadata_item: OptionalMetadataItem, column_count: int) -> bool:
     """Guess the server from the list: return True if it has more columns than MySQL counts."""
-    numbers = peek_lenenc_numbers(item.value)
-    if item.code == OptionalField.COLUMN_CHARSET:
+    numbers = peek_lenenc_numbers(metadata_item.value)
+    if metadata_item.code == OptionalField.COLUMN_CHARSET:
         return len(numbers) > column_count
     return max(numbers[1::2], default=-1) >= column_count
 
@@ -335,73 +339,75 @@ class _OptionalMetadataParser:
         self.set_member(index, "collation", collation)
         self.set_member(index, "charset", charset_of_collation(collation))
 
-    def collect_bits(self, item: OptionalMetadataItem, columns: Sequence[int], member: str) -> None:
+    def collect_bits(self, metadata_item: OptionalMetadataItem, columns: Sequence[int], member: str) -> None:
         """Collect one bit per column."""
-        bits = b"".join(bits for _, _, _, bits, _, _ in item.iter_fields(columns))
-        _check_count(item, 8 * len(bits), columns)
+        bits = b"".join(bits for _, _, _, bits, _, _ in metadata_item.iter_value_fields(columns))
+        _check_count(metadata_item, 8 * len(bits), columns)
         for index, is_set in zip(columns, iter_metadata_bits(bits, len(columns)), strict=True):
             self.set_member(index, member, is_set)
 
-    def collect_default_charset(self, item: OptionalMetadataItem, columns: Sequence[int], member: str) -> None:
-        default, *pairs = [number for _, _, _, number, _, _ in item.iter_fields(columns)] or [None]
+    def collect_default_charset(self, metadata_item: OptionalMetadataItem, columns: Sequence[int], member: str) -> None:
+        default, *pairs = [number for _, _, _, number, _, _ in metadata_item.iter_value_fields(columns)] or [None]
         if default is None:
-            raise MalformedError(f"{item.value.label}: no default collation")
+            raise MalformedError(f"{metadata_item.value.label}: no default collation")
         others = dict(zip(pairs[::2], pairs[1::2], strict=True))
         for place, index in enumerate(columns):
             self.set_collation(index, others.get(place, default))
         if others and max(others) >= len(columns):
-            raise MalformedError(f"{item.value.label}: column {max(others)} of {len(columns)} has a character set")
+            raise MalformedError(
+                f"{metadata_item.value.label}: column {max(others)} of {len(columns)} has a character set"
+            )
 
-    def collect_column_charsets(self, item: OptionalMetadataItem, columns: Sequence[int], member: str) -> None:
-        count = len(peek_lenenc_numbers(item.value))
+    def collect_column_charsets(self, metadata_item: OptionalMetadataItem, columns: Sequence[int], member: str) -> None:
+        count = len(peek_lenenc_numbers(metadata_item.value))
         if count != len(columns):
-            raise MalformedError(f"{item.value.label}: {count} collations for {len(columns)} columns")
-        for _, _, _, collation, index, _ in item.iter_fields(columns):
+            raise MalformedError(f"{metadata_item.value.label}: {count} collations for {len(columns)} columns")
+        for _, _, _, collation, index, _ in metadata_item.iter_value_fields(columns):
             self.set_collation(index, collation)
 
-    def collect_names(self, item: OptionalMetadataItem, columns: Sequence[int], member: str) -> None:
-        fields = list(item.iter_fields(columns))
-        _check_count(item, len(fields), columns)
+    def collect_names(self, metadata_item: OptionalMetadataItem, columns: Sequence[int], member: str) -> None:
+        fields = list(metadata_item.iter_value_fields(columns))
+        _check_count(metadata_item, len(fields), columns)
         for _, _, _, raw, index, _ in fields:
             self.set_member(index, member, raw.decode("utf-8", "backslashreplace"))
 
-    def collect_choices(self, item: OptionalMetadataItem, columns: Sequence[int], member: str) -> None:
-        for kind, _, _, raw, index, _ in item.iter_fields(columns):
+    def collect_enum_texts(self, metadata_item: OptionalMetadataItem, columns: Sequence[int], member: str) -> None:
+        for kind, _, _, raw, index, _ in metadata_item.iter_value_fields(columns):
             if kind == "choices":
                 self.texts[index] = []
             elif kind == "choice":
                 self.texts[index].append(raw)
-        _check_count(item, len(self.texts.keys() & set(columns)), columns)
+        _check_count(metadata_item, len(self.texts.keys() & set(columns)), columns)
 
-    def collect_numbers(self, item: OptionalMetadataItem, columns: Sequence[int], member: str) -> None:
-        fields = list(item.iter_fields(columns))
-        _check_count(item, len(fields), columns)
+    def collect_numbers(self, metadata_item: OptionalMetadataItem, columns: Sequence[int], member: str) -> None:
+        fields = list(metadata_item.iter_value_fields(columns))
+        _check_count(metadata_item, len(fields), columns)
         for _, _, _, number, index, _ in fields:
             self.set_member(index, member, number)
 
-    def collect_key(self, item: OptionalMetadataItem, columns: Sequence[int], member: str) -> None:
+    def collect_primary_key(self, metadata_item: OptionalMetadataItem, columns: Sequence[int], member: str) -> None:
         """Collect the columns of the primary key, and their prefix lengths if `prefix` fields follow them."""
         parts: list[tuple[int, int]] = []
-        for kind, _, _, number, _, _ in item.iter_fields(columns):
+        for kind, _, _, number, _, _ in metadata_item.iter_value_fields(columns):
             if kind == "prefix":
                 parts[-1] = parts[-1][0], number
             elif number >= self.count:
-                raise MalformedError(f"{item.value.label}: key column {number} of {self.count} columns")
+                raise MalformedError(f"{metadata_item.value.label}: key column {number} of {self.count} columns")
             else:
                 parts.append((number, 0))
         self.primary_key = tuple(parts)
 
     def finish(self) -> OptionalMetadata:
         for index, texts in self.texts.items():
-            decode = charset_decoder(self.members.get(index, {}).get("charset"))
+            decode = get_charset_decoder(self.members.get(index, {}).get("charset"))
             self.set_member(index, "values", tuple(_as_text(decode(raw)) for raw in texts))
         return OptionalMetadata(self.members, self.primary_key)
 
 
-def _check_count(item: OptionalMetadataItem, count: int, columns: Sequence[int]) -> None:
+def _check_count(metadata_item: OptionalMetadataItem, count: int, columns: Sequence[int]) -> None:
     """Reject an item with fewer values than columns: an empty value has no fields even if columns need some."""
     if count < len(columns):
-        raise MalformedError(f"{item.value.label}: no entries for {len(columns):,} columns")
+        raise MalformedError(f"{metadata_item.value.label}: no entries for {len(columns):,} columns")
 
 
 def _as_text(value: str | bytes) -> str:
@@ -411,7 +417,7 @@ def _as_text(value: str | bytes) -> str:
 _ItemReader = Callable[[_OptionalMetadataParser, OptionalMetadataItem, Sequence[int], str], None]
 
 
-class _OptionalValueType(NamedTuple):
+class _OptionalMetadataType(NamedTuple):
     """Reader of one type of optional metadata.
 
     Attributes:
@@ -425,35 +431,39 @@ class _OptionalValueType(NamedTuple):
     collect: _ItemReader
     member: str = ""
 
-    def select_columns(self, item: OptionalMetadataItem) -> Sequence[int]:
+    def select_columns(self, metadata_item: OptionalMetadataItem) -> Sequence[int]:
         """Return the columns that an item applies to.
 
         MariaDB counts GEOMETRY among the character columns, MySQL does not.
         """
         types = self.types
         if types is None:
-            return range(len(item.types))
-        columns = [index for index, code in enumerate(item.types) if code in types]
+            return range(len(metadata_item.types))
+        columns = [index for index, code in enumerate(metadata_item.types) if code in types]
         if types is not CHARACTER:
             return columns
-        if _lists_mariadb_columns(item, len(columns)) if item.mariadb is None else item.mariadb:
-            return [index for index, code in enumerate(item.types) if code in CHARACTER_MARIADB]
+        if (
+            _has_mariadb_column_count(metadata_item, len(columns))
+            if metadata_item.is_mariadb is None
+            else metadata_item.is_mariadb
+        ):
+            return [index for index, code in enumerate(metadata_item.types) if code in CHARACTER_MARIADB]
         return columns
 
 
-_F, _P, _V = OptionalField, _OptionalMetadataParser, _OptionalValueType
+_F, _P, _V = OptionalField, _OptionalMetadataParser, _OptionalMetadataType
 _OPTIONAL_NAMES = {int(kind): kind.name.lower() for kind in OptionalField}
-_OPTIONAL_VALUES: Mapping[int, _OptionalValueType] = MappingProxyType(
+_OPTIONAL_VALUES: Mapping[int, _OptionalMetadataType] = MappingProxyType(
     {
         _F.SIGNEDNESS: _V(_iter_bits, NUMERIC, _P.collect_bits, "unsigned"),
         _F.DEFAULT_CHARSET: _V(_iter_default_charset, CHARACTER, _P.collect_default_charset),
         _F.COLUMN_CHARSET: _V(_iter_numbers, CHARACTER, _P.collect_column_charsets),
-        _F.COLUMN_NAME: _V(_iter_names, None, _P.collect_names, "name"),
-        _F.SET_STR_VALUE: _V(_iter_choices, frozenset({_C.SET}), _P.collect_choices),
-        _F.ENUM_STR_VALUE: _V(_iter_choices, frozenset({_C.ENUM}), _P.collect_choices),
+        _F.COLUMN_NAME: _V(_iter_column_names, None, _P.collect_names, "name"),
+        _F.SET_STR_VALUE: _V(_iter_enum_texts, frozenset({_C.SET}), _P.collect_enum_texts),
+        _F.ENUM_STR_VALUE: _V(_iter_enum_texts, frozenset({_C.ENUM}), _P.collect_enum_texts),
         _F.GEOMETRY_TYPE: _V(_iter_numbers, frozenset({_C.GEOMETRY}), _P.collect_numbers, "geometry_type"),
-        _F.SIMPLE_PRIMARY_KEY: _V(_iter_key, None, _P.collect_key),
-        _F.PRIMARY_KEY_WITH_PREFIX: _V(_iter_key_with_prefix, None, _P.collect_key),
+        _F.SIMPLE_PRIMARY_KEY: _V(_iter_key, None, _P.collect_primary_key),
+        _F.PRIMARY_KEY_WITH_PREFIX: _V(_iter_key_with_prefix, None, _P.collect_primary_key),
         _F.ENUM_AND_SET_DEFAULT_CHARSET: _V(_iter_default_charset, ENUM_AND_SET, _P.collect_default_charset),
         _F.ENUM_AND_SET_COLUMN_CHARSET: _V(_iter_numbers, ENUM_AND_SET, _P.collect_column_charsets),
         _F.COLUMN_VISIBILITY: _V(_iter_bits, None, _P.collect_bits, "visible"),
@@ -463,19 +473,19 @@ _OPTIONAL_VALUES: Mapping[int, _OptionalValueType] = MappingProxyType(
 
 
 def parse_optional_metadata(
-    reader: BoundedReader, columns: Sequence[TableMapColumn], mariadb: bool | None = None
+    reader: BoundedReader, columns: Sequence[TableMapColumn], is_mariadb: bool | None = None
 ) -> OptionalMetadata:
     """Parse the optional metadata up to the reader's end; unknown items are skipped by their length.
 
     Args:
-        mariadb: whether a MariaDB server wrote it; None = unknown.
+        is_mariadb: whether a MariaDB server wrote it; None = unknown.
 
     Raises:
         MalformedError: an item does not fit, has extra bytes, or is a duplicate.
     """
     parser = _OptionalMetadataParser(len(columns))
     seen: set[int] = set()
-    for item in iter_optional_metadata(reader, [column.type for column in columns], mariadb):
+    for item in iter_optional_metadata(reader, [column.type for column in columns], is_mariadb):
         if not isinstance(item, OptionalMetadataItem):
             continue
         value_type = _OPTIONAL_VALUES.get(item.code)
@@ -484,7 +494,7 @@ def parse_optional_metadata(
         if item.code in seen:
             raise MalformedError(f"TABLE_MAP: duplicate optional metadata {OptionalField(item.code).name}")
         seen.add(item.code)
-        value_type.collect(parser, item, item.columns(), value_type.member)
+        value_type.collect(parser, item, item.list_column_indexes(), value_type.member)
         if item.value.bytes_left:
             raise MalformedError(f"{item.value.label}: {item.value.bytes_left:,} bytes too many")
     return parser.finish()
@@ -518,7 +528,7 @@ class TableMap:
             None = not in the log.
         body: the bytes from which it was parsed.
         table_id_size: size of the table id in bytes, here and in the row events.
-        mariadb: whether a MariaDB server wrote it; None = unknown.
+        is_mariadb: whether a MariaDB server wrote it; None = unknown.
         declared: names and other properties of the columns come from earlier statements of the log.
         uncertain: why the column names from these statements are not used, or only assumed; "" = they are certain.
         memo: objects that other modules derive from this map and cache here (decoders); not part of its value.
@@ -532,7 +542,7 @@ class TableMap:
     primary_key: PrimaryKey | None
     body: bytes = field(repr=False)
     table_id_size: int = 6
-    mariadb: bool | None = None
+    is_mariadb: bool | None = None
     declared: bool = False
     uncertain: str = ""
     memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False, hash=False)
@@ -555,7 +565,7 @@ class TableMap:
         """Unambiguous form of `qualified_name`."""
         return qualify_name(self.database, self.table)
 
-    def as_body(self) -> dict[str, Any]:
+    def to_json_body(self) -> dict[str, Any]:
         """Return the map as a JSON-able body, without members that are not in the log."""
         body: dict[str, Any] = {
             "table_id": self.table_id,
@@ -586,47 +596,56 @@ class TableMap:
     @property
     def has_unknown_fractions(self) -> bool:
         """True if values may be longer than the log says: MariaDB before 10.1.2 logs no digits of fractions."""
-        return bool(self.mariadb) and any(c.type in OLD_TEMPORAL and c.fraction is None for c in self.columns)
+        return bool(self.is_mariadb) and any(c.type in OLD_TEMPORAL and c.fraction is None for c in self.columns)
 
-    def with_hints(self, hints: Sequence[ColumnHint]) -> TableMap:
+    def complete_with_declared_columns(self, declared_columns: Sequence[DeclaredColumn]) -> TableMap:
         """Return the map completed by a CREATE TABLE's column definitions; the log's own metadata takes precedence.
 
         Returns the map itself if the hints do not match these columns: a different number, or different types.
 
         Args:
-            hints: one per column, in order.
+            declared_columns: one per column, in order.
         """
         cached = self.memo.get("hinted")
-        if cached is not None and cached[0] is hints:
+        if cached is not None and cached[0] is declared_columns:
             hinted: TableMap = cached[1]
             return hinted
-        usable = len(hints) == len(self.columns) and all(map(matches_hint, self.columns, hints))
-        columns = (_apply_hint(*pair, mariadb=bool(self.mariadb)) for pair in zip(self.columns, hints, strict=False))
+        usable = len(declared_columns) == len(self.columns) and all(
+            map(matches_declared_column, self.columns, declared_columns)
+        )
+        columns = (
+            _complete_with_declared_column(*pair, is_mariadb=bool(self.is_mariadb))
+            for pair in zip(self.columns, declared_columns, strict=False)
+        )
         hinted = replace(self, columns=tuple(columns), memo={}) if usable else self
-        self.memo["hinted"] = (hints, hinted)
+        self.memo["hinted"] = (declared_columns, hinted)
         return hinted
 
 
-def matches_hint(column: TableMapColumn, hint: ColumnHint) -> bool:
+def matches_declared_column(column: TableMapColumn, declared_column: DeclaredColumn) -> bool:
     """Return whether a column may have been declared as the hint says."""
-    if hint.types and column.type not in hint.types:
+    if declared_column.types and column.type not in declared_column.types:
         return False
-    if hint.nullable is False and column.nullable:
+    if declared_column.nullable is False and column.nullable:
         return False
-    return hint.metadata is None or column.type != _C.NEWDECIMAL or column.metadata == hint.metadata
+    return (
+        declared_column.metadata is None or column.type != _C.NEWDECIMAL or column.metadata == declared_column.metadata
+    )
 
 
-def _apply_hint(column: TableMapColumn, hint: ColumnHint, *, mariadb: bool) -> TableMapColumn:
+def _complete_with_declared_column(
+    column: TableMapColumn, declared_column: DeclaredColumn, *, is_mariadb: bool
+) -> TableMapColumn:
     return structs.replace(
         column,
-        fraction=hint.fraction if mariadb and column.type in OLD_TEMPORAL else None,
-        name=column.name if column.name is not None else hint.name,
-        unsigned=column.unsigned if column.unsigned is not None else hint.unsigned,
-        charset=column.charset if column.charset is not None else hint.charset,
-        values=column.values if column.values is not None else hint.values,
-        logical=hint.logical,
-        generated=hint.generated,
-        text=hint.text,
+        fraction=declared_column.fraction if is_mariadb and column.type in OLD_TEMPORAL else None,
+        name=column.name if column.name is not None else declared_column.name,
+        unsigned=column.unsigned if column.unsigned is not None else declared_column.unsigned,
+        charset=column.charset if column.charset is not None else declared_column.charset,
+        values=column.values if column.values is not None else declared_column.values,
+        logical=declared_column.logical,
+        generated=declared_column.generated,
+        text=declared_column.text,
     )
 
 
@@ -647,7 +666,7 @@ def _column_as_json(column: TableMapColumn) -> dict[str, Any]:
     return body
 
 
-def column_kinds(table_map: TableMap) -> tuple[ColumnKind, ...]:
+def get_column_encodings(table_map: TableMap) -> tuple[ColumnEncoding, ...]:
     """Return the encoding of the values of each column, in order (see `column_types.ValueKind`).
 
     Raises:
@@ -655,8 +674,8 @@ def column_kinds(table_map: TableMap) -> tuple[ColumnKind, ...]:
     """
     cached = table_map.memo.get("kinds")
     if cached is None:
-        cached = table_map.memo["kinds"] = tuple(map(column_kind, table_map.columns))
-    kinds: tuple[ColumnKind, ...] = cached
+        cached = table_map.memo["kinds"] = tuple(map(choose_column_encoding, table_map.columns))
+    kinds: tuple[ColumnEncoding, ...] = cached
     return kinds
 
 
@@ -670,7 +689,7 @@ class _TableMapCache:
         self.maps: dict[_CacheKey, TableMap] = {}
         self.bytes_left = _CACHE_BYTES
 
-    def add(self, key: _CacheKey, table_map: TableMap) -> None:
+    def add_map(self, key: _CacheKey, table_map: TableMap) -> None:
         cost = len(table_map.body) + 64 * len(table_map.columns)
         if cost > self.bytes_left:
             self.maps.clear()
@@ -682,35 +701,35 @@ class _TableMapCache:
 _table_map_cache = _TableMapCache()
 
 
-def parse_table_map(body: bytes | memoryview, table_id_size: int = 6, mariadb: bool | None = None) -> TableMap:
+def parse_table_map(body: bytes | memoryview, table_id_size: int = 6, is_mariadb: bool | None = None) -> TableMap:
     """Parse a TABLE_MAP body (without header and checksum); equal bodies return the same object.
 
     Args:
-        mariadb: whether a MariaDB server wrote it; None = unknown. It only matters for the character sets of tables
+        is_mariadb: whether a MariaDB server wrote it; None = unknown. It only matters for the character sets of tables
             with GEOMETRY columns.
 
     Raises:
         MalformedError: a part of the body does not fit.
     """
-    key = (bytes(body), table_id_size, mariadb)
+    key = (bytes(body), table_id_size, is_mariadb)
     table_map = _table_map_cache.maps.get(key)
     if table_map is None:
-        table_map = _parse_body(*key)
-        _table_map_cache.add(key, table_map)
+        table_map = _parse_table_map_uncached(*key)
+        _table_map_cache.add_map(key, table_map)
     return table_map
 
 
-def _parse_body(body: bytes, table_id_size: int, mariadb: bool | None) -> TableMap:
+def _parse_table_map_uncached(body: bytes, table_id_size: int, is_mariadb: bool | None) -> TableMap:
     reader = BoundedReader(body, "TABLE_MAP")
     fields, columns, nullable = _read_required_fields(reader, table_id_size)
-    optional = parse_optional_metadata(reader, columns, mariadb)
+    optional = parse_optional_metadata(reader, columns, is_mariadb)
     complete_columns = tuple(
         map(_complete_column, columns, nullable, map(optional.column_members, range(len(columns))))
     )
     database, table = (fields[name].decode("utf-8", "backslashreplace") for name in ("db", "table"))
     key = optional.primary_key
     return TableMap(
-        fields["table_id"], fields["flags"], database, table, complete_columns, key, body, table_id_size, mariadb
+        fields["table_id"], fields["flags"], database, table, complete_columns, key, body, table_id_size, is_mariadb
     )
 
 
@@ -727,16 +746,16 @@ def _read_required_fields(reader: BoundedReader, table_id_size: int) -> _Require
     fields: dict[str, Any] = {}
     for name, start, _, value, _, _ in iter_head_fields(reader, table_id_size):
         if name in _CHECKED_FIELDS:
-            _check_field(name, start, value)
+            _reject_impossible_field(name, start, value)
         fields[name] = value
-    types, metadata_reader = fields["types"], reader.sub_reader(fields["meta_len"], "metadata")
+    types, metadata_reader = fields["types"], reader.take_sub_reader(fields["meta_len"], "metadata")
     columns = [
-        _parse_column(types[index], value) for _, _, _, value, index, _ in iter_metadata_fields(metadata_reader, types)
+        _make_column(types[index], value) for _, _, _, value, index, _ in iter_metadata_fields(metadata_reader, types)
     ]
     return _RequiredFields(fields, columns, iter_nullable_bits(read_null_bits(reader, len(types))[3], len(types)))
 
 
-def check_table_map_without_optional(body: bytes, table_id_size: int) -> None:
+def validate_required_table_map_fields(body: bytes, table_id_size: int) -> None:
     """Check the fields of a TABLE_MAP before its optional metadata.
 
     Raises:
@@ -748,7 +767,7 @@ def check_table_map_without_optional(body: bytes, table_id_size: int) -> None:
 _CHECKED_FIELDS = frozenset(("n_cols", *NUL_FIELDS))
 
 
-def _check_field(name: str, start: int, value: int) -> None:
+def _reject_impossible_field(name: str, start: int, value: int) -> None:
     """Reject fields that a server refuses but `iter_head_fields` accepts, so that such bodies can still be shown."""
     if name == "n_cols" and value > MAX_COLUMNS:
         text = f"TABLE_MAP declares {value:,} columns, no table has more than {MAX_COLUMNS:,}"
@@ -764,20 +783,20 @@ def _complete_column(column: TableMapColumn, nullable: bool, members: Mapping[st
 
 
 @lru_cache(4096)
-def _plain_column(type_: int, metadata: int = 0, nullable: bool = True) -> TableMapColumn:
+def _plain_column(column_type: int, metadata: int = 0, nullable: bool = True) -> TableMapColumn:
     """Return a column without optional metadata, as in most logs."""
-    return TableMapColumn(type_, metadata, nullable)
+    return TableMapColumn(column_type, metadata, nullable)
 
 
-def _parse_column(type_: int, metadata_value: int) -> TableMapColumn:
+def _make_column(column_type: int, metadata: int) -> TableMapColumn:
     """Create a column from its type code and its metadata."""
-    if type_ in _STRING_TYPES:
-        return _parse_string_column(metadata_value)
-    check = _METADATA_CHECKS.get(type_)
-    return _plain_column(type_, check(metadata_value) if check else metadata_value)
+    if column_type in _STRING_TYPES:
+        return _make_string_column(metadata)
+    check = _METADATA_CHECKS.get(column_type)
+    return _plain_column(column_type, check(metadata) if check else metadata)
 
 
-def _parse_string_column(metadata_value: int) -> TableMapColumn:
+def _make_string_column(metadata_value: int) -> TableMapColumn:
     type_, length = split_string_metadata(metadata_value)
     if type_ not in _STRING_TYPES:
         first, second = metadata_value & 0xFF, metadata_value >> 8
@@ -788,34 +807,34 @@ def _parse_string_column(metadata_value: int) -> TableMapColumn:
     return _plain_column(type_, length)
 
 
-def _check_range(low: int, high: int, name: str, value: int) -> int:
+def _require_range(low: int, high: int, name: str, value: int) -> int:
     if not low <= value <= high:
         raise MalformedError(f"TABLE_MAP: {name} is {value}, not {low} to {high}")
     return value
 
 
-def _bit_count(value: int) -> int:
-    bits = (value & 0xFF) + 8 * (value >> 8)
+def _parse_bit_metadata(metadata: int) -> int:
+    bits = (metadata & 0xFF) + 8 * (metadata >> 8)
     if bits > 64:
         raise MalformedError(f"TABLE_MAP: a BIT column of {bits} bits")
     return bits
 
 
-def _decimal_metadata(value: int) -> int:
-    precision, scale = value & 0xFF, value >> 8
+def _parse_decimal_metadata(metadata: int) -> int:
+    precision, scale = metadata & 0xFF, metadata >> 8
     if not 0 < precision <= 65 or scale > precision:
         raise MalformedError(f"TABLE_MAP: a NEWDECIMAL column of precision {precision} and scale {scale}")
     return precision << 8 | scale
 
 
-_check_length_bytes = partial(_check_range, 1, 4, "the bytes of a length")
-_check_fraction_digits = partial(_check_range, 0, 6, "the digits of a fraction")
+_check_length_bytes = partial(_require_range, 1, 4, "the bytes of a length")
+_check_fraction_digits = partial(_require_range, 0, 6, "the digits of a fraction")
 _STRING_TYPES = frozenset(map(int, (_C.STRING, _C.ENUM, _C.SET)))
 _METADATA_CHECKS: Mapping[int, Callable[[int], int]] = {
     **dict.fromkeys(WITH_LENGTH_SIZE, _check_length_bytes),
     **dict.fromkeys((_C.TIME2, _C.DATETIME2, _C.TIMESTAMP2), _check_fraction_digits),
-    _C.BIT: _bit_count,
-    _C.NEWDECIMAL: _decimal_metadata,
+    _C.BIT: _parse_bit_metadata,
+    _C.NEWDECIMAL: _parse_decimal_metadata,
 }
 """Checks of a column's metadata by column type; metadata of other types is used unchanged."""
 
@@ -834,8 +853,8 @@ _UNCHECKED_KINDS = frozenset(ValueKind) - {ValueKind.DECIMAL, ValueKind.JSON, Va
 """Kinds that accept any bytes as a value."""
 
 
-def join_table_map_records(records: Sequence[bytes]) -> bytes:
-    """Join records (see `encode_table_map_record`) into a table of maps."""
+def join_json_kernel_table_maps(records: Sequence[bytes]) -> bytes:
+    """Join records (see `encode_json_kernel_table_map`) into a table of maps."""
     at = 8 + 4 * len(records)
     head, parts = [len(records), 0], list[bytes]()
     for record in records:
@@ -845,7 +864,7 @@ def join_table_map_records(records: Sequence[bytes]) -> bytes:
     return b"".join([struct.pack(f">{len(head)}I", *head), *parts, PAD])
 
 
-def encode_table_map_record(
+def encode_json_kernel_table_map(
     table_map: TableMap,
     quote: JsonEncoder,
     include_body: bool = True,
@@ -862,7 +881,7 @@ def encode_table_map_record(
         rows_only: write only the rows of a body.
     """
     try:
-        kinds = column_kinds(table_map)
+        kinds = get_column_encodings(table_map)
     except MalformedError:
         return b""
     if len(kinds) > MAX_COMPILED_COLUMNS:
@@ -870,13 +889,13 @@ def encode_table_map_record(
     texts = TextPool(RECORD_HEAD + COLUMN_SIZE * len(kinds))
     name = quote(table_map.qualified_name)
     title, rows_title = b'{"table_id":%d,"flags":' % table_map.table_id, b',"table":' + name + b',"rows":['
-    body = quote(table_map.as_body()) if include_body else b""
+    body = quote(table_map.to_json_body()) if include_body else b""
     head = [len(kinds), table_map.table_id_size]
     for text in (name, b"{}", b'{"flags":', b',"rows":[') if rows_only else (name, body, title, rows_title):
         head += texts.add(text)
     columns = []
     for column, kind, key in zip(table_map.columns, kinds, table_map.column_keys, strict=True):
-        kernel_kind, values = decoder_kind(column, kind), _encode_choices(column, quote)
+        kernel_kind, values = adapt_encoding_for_kernels(column, kind), _encode_enum_texts(column, quote)
         if column_keys is None or key in column_keys:
             name_place = texts.add(b"," + quote(key) + b":")
             entry = [*kernel_kind, *name_place, texts.add(values)[0] if values else 0]
@@ -886,10 +905,10 @@ def encode_table_map_record(
     return struct.pack(f">{len(head) + len(columns)}I", *head, *columns) + texts.text
 
 
-def build_event_template(table_map: TableMap) -> bytes:
+def build_row_event_template(table_map: TableMap) -> bytes:
     """Build the template of a table whose rows are written as events; empty if kernels cannot read them."""
     try:
-        kinds = column_kinds(table_map)
+        kinds = get_column_encodings(table_map)
     except MalformedError:
         return b""
     if len(kinds) > MAX_COMPILED_COLUMNS or not kinds:
@@ -912,6 +931,6 @@ class TextPool:
         return place, len(text)
 
 
-def _encode_choices(column: TableMapColumn, quote: JsonEncoder) -> bytes:
+def _encode_enum_texts(column: TableMapColumn, quote: JsonEncoder) -> bytes:
     """Encode the texts of an ENUM or SET by number; empty if they are unknown."""
     return b"" if column.values is None else build_text_table({i: quote(text) for i, text in enumerate(column.values)})

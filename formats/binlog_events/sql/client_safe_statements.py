@@ -21,7 +21,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from functools import cache
 
-from binlogtool.formats.binlog_events.ddl.statements import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
+from binlogtool.formats.binlog_events.ddl.split_sql_statements import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
 
 # --- Statements as command-line clients read them ---
 
@@ -126,7 +126,7 @@ class _ClientLexer:
             return re.compile(ordinary + mark, re.DOTALL)
         return re.compile(ordinary + b"(?:(?:" + b"|".join(others) + b")" + ordinary + b")*" + mark, re.DOTALL)
 
-    def normalize(self, sql: bytes) -> tuple[bytes, LexerFault | None]:
+    def normalize_or_find_fault(self, sql: bytes) -> tuple[bytes, LexerFault | None]:
         """Return the text in the form to write, and None or the first fault.
 
         All clients and servers must find the same ends of quotes and comments. Text that only some of them execute,
@@ -145,14 +145,14 @@ class _ClientLexer:
                     return sql, (start, "a comment with another one inside,")
                 opened = start
             elif mark != b"\n":
-                end = self._find_end(sql, mark, at)
+                end = self._find_part_end(sql, mark, at)
                 comment = mark in (b"/*", b"/*+")
                 is_torn = opened >= 0 and not comment and b"*/" in sql[start:end]
                 if end < 0 or is_torn or _is_line_end_lost(sql, start, end):
                     return sql, (start, mark[:2].decode("ascii", "backslashreplace"))
-                written = self._rewrite_comment(mark, sql[at:end], executed=opened >= 0) if comment else None
+                written = self._rewrite_comment_if_unsafe(mark, sql[at:end], executed=opened >= 0) if comment else None
                 if mark in self._escapes:
-                    written = self._protect_backslashes(mark, sql[at:end])
+                    written = self._rewrite_lossy_backslashes(mark, sql[at:end])
                 if written is not None:
                     parts += [sql[copied:start], written]
                     copied = end
@@ -164,10 +164,10 @@ class _ClientLexer:
             return sql, (opened, "/*!")
         return b"".join([*parts, sql[copied:]]) if parts else sql, None
 
-    def normalize_and_strip(self, sql: bytes) -> tuple[bytes, bytes | None]:
+    def normalize_and_strip_literals(self, sql: bytes) -> tuple[bytes, bytes | None]:
         """Return the normalized text, and its part outside quotation marks and comments (None after a fault)."""
-        text, fault = self.normalize(sql)
-        return text, self.strip_literals(sql) if fault is None else None
+        text, fault = self.normalize_or_find_fault(sql)
+        return text, self.strip_literals_and_comments(sql) if fault is None else None
 
     def _match_mark(self, sql: bytes, match: re.Match[bytes]) -> tuple[bytes, int, int]:
         """Return a mark with its start and end offsets; the mark of a dollar quote includes its word."""
@@ -177,7 +177,7 @@ class _ClientLexer:
             return (sql[start : at + 1], start, at + 1) if sql[at : at + 1] == b"$" else (mark, start, start + 1)
         return mark, start, at
 
-    def _iter_quoted_parts(self, sql: bytes) -> Iterator[tuple[bytes, int, int, int]]:
+    def _iter_quotes_and_comments(self, sql: bytes) -> Iterator[tuple[bytes, int, int, int]]:
         """Yield (mark, mark offset, content start, content end) of each quotation mark and comment.
 
         For comments that some servers execute, only the mark with its version is yielded. Unclosed parts extend to the
@@ -195,20 +195,20 @@ class _ClientLexer:
                 or mark in self._closing_patterns
                 or (mark[:1] == b"$" and len(mark) > 1)
             ):
-                end = self._find_end(sql, mark, at)
+                end = self._find_part_end(sql, mark, at)
                 inside, at = at, len(sql) if end < 0 else end
                 yield mark, start, inside, at
 
-    def strip_literals(self, sql: bytes) -> bytes:
+    def strip_literals_and_comments(self, sql: bytes) -> bytes:
         """Return the text without comments, and with empty strings and quoted names.
 
         Comments that some servers execute stay. Unclosed parts extend to the end of the text.
         """
         parts, copied = list[bytes](), 0
-        for mark, start, inside, end in self._iter_quoted_parts(sql):
+        for mark, start, inside, end in self._iter_quotes_and_comments(sql):
             text = b"''" if mark in self._closing_patterns else b" "
             if mark[:1] == b"$":
-                text = mark + self._dollar_body_lexer.strip_literals(sql[inside : end - len(mark)]) + mark
+                text = mark + self._dollar_body_lexer.strip_literals_and_comments(sql[inside : end - len(mark)]) + mark
             parts += [sql[copied:start], text]
             copied = end
         return b"".join([*parts, sql[copied:]])
@@ -217,12 +217,12 @@ class _ClientLexer:
         """Return whether a backslash is between quotation marks of these kinds."""
         return any(
             mark in marks and any(pair[0][:1] == b"\\" for pair in self._escape_pairs.finditer(sql, inside, end))
-            for mark, _, inside, end in self._iter_quoted_parts(sql)
+            for mark, _, inside, end in self._iter_quotes_and_comments(sql)
             if mark in self._closing_patterns
         )
 
     @staticmethod
-    def _rewrite_comment(mark: bytes, inside: bytes, *, executed: bool) -> bytes | None:
+    def _rewrite_comment_if_unsafe(mark: bytes, inside: bytes, *, executed: bool) -> bytes | None:
         """Return a comment in the form to write; None if it stays unchanged.
 
         `mark`: start of the comment. `inside`: its text. `executed`: whether it is within `/*! */`.
@@ -234,7 +234,7 @@ class _ClientLexer:
             return mark + (inside.replace(b"\n", b" ") if mark == b"/*+" else inside)
         return None
 
-    def _protect_backslashes(self, mark: bytes, inside: bytes) -> bytes | None:
+    def _rewrite_lossy_backslashes(self, mark: bytes, inside: bytes) -> bytes | None:
         """Return a string in the form to write; None if it stays unchanged.
 
         Before a line end or a zero byte, clients lose a backslash or the byte after it.
@@ -243,29 +243,35 @@ class _ClientLexer:
             return None
         return mark + self._escape_pairs.sub(lambda pair: _ESCAPE_REPLACEMENTS.get(pair[0], pair[0]), inside)
 
-    def _find_end(self, sql: bytes, mark: bytes, at: int) -> int:
-        """Return the end of the part that begins with this mark before `at`; -1 if it has no end or is a command."""
+    def _find_part_end(self, sql: bytes, mark: bytes, content_start: int) -> int:
+        """Return the end of the part that begins with this mark before `content_start`; -1 if it has no end or is a
+        command.
+        """
         if mark in self._closing_patterns:
-            match = self._closing_patterns[mark].match(sql, at)
+            match = self._closing_patterns[mark].match(sql, content_start)
             if match is None or mark in self._escapes or _LOST_ESCAPE.search(match[0]) is None:
                 return -1 if match is None else match.end()
             is_lossy = any(pair[0] in _ESCAPE_REPLACEMENTS for pair in self._escape_pairs.finditer(match[0]))
             return -1 if is_lossy and self._escapes else match.end()
         if mark in (b"#", b"--"):
-            return sql.find(b"\n", at) % (len(sql) + 1)
+            return sql.find(b"\n", content_start) % (len(sql) + 1)
         if mark == b"/*":
-            return _find_after(sql, b"*/", at)
+            return _find_end_of_mark(sql, b"*/", content_start)
         if mark == b"/*+":
-            end = _find_after(sql, b"*/", at)
-            return -1 if end >= 0 and _is_hint_ambiguous(sql[at:end]) else end
+            end = _find_end_of_mark(sql, b"*/", content_start)
+            return -1 if end >= 0 and _is_hint_ambiguous(sql[content_start:end]) else end
         if mark == b"\\":
-            return at + 1 if sql[at : at + 1] == b"N" else -1
+            return content_start + 1 if sql[content_start : content_start + 1] == b"N" else -1
         if mark[:1] != b"$" or mark == b"$":
-            return at
-        end = _find_after(sql, mark, at)
-        inside = sql[at : end - len(mark)]  # clients without dollar quotes must find the same end
+            return content_start
+        end = _find_end_of_mark(sql, mark, content_start)
+        inside = sql[content_start : end - len(mark)]  # clients without dollar quotes must find the same end
         is_plain = b"\\" not in inside and not _LINE_COMMENT.search(inside)
-        return end if end >= 0 and is_plain and self._dollar_body_lexer.normalize(inside) == (inside, None) else -1
+        return (
+            end
+            if end >= 0 and is_plain and self._dollar_body_lexer.normalize_or_find_fault(inside) == (inside, None)
+            else -1
+        )
 
 
 def _is_hint_ambiguous(inside: bytes) -> bool:
@@ -279,7 +285,7 @@ def _is_line_end_lost(sql: bytes, start: int, end: int) -> bool:
     return last >= 0 and sql[last + 1 : last + 10].lower() == b"delimiter" and sql.find(b"\n", end) >= 0
 
 
-def _find_after(sql: bytes, mark: bytes, at: int) -> int:
+def _find_end_of_mark(sql: bytes, mark: bytes, at: int) -> int:
     """Return the offset after the next occurrence of `mark`; -1 if there is none."""
     offset = sql.find(mark, at)
     return -1 if offset < 0 else offset + len(mark)
@@ -307,14 +313,17 @@ def make_client_safe_or_explain(sql: bytes, charset: str | None, sql_mode: int) 
 
     A space is inserted into a comment mark inside a comment, because clients find no end of such a comment.
     """
-    client_set, escapes = client_charset(charset), _ESCAPES_NONE if sql_mode & NO_BACKSLASH_ESCAPES else _ESCAPES_ALL
+    client_set, escapes = (
+        get_client_charset(charset),
+        _ESCAPES_NONE if sql_mode & NO_BACKSLASH_ESCAPES else _ESCAPES_ALL,
+    )
     lexer = _get_lexer(client_set, escapes)
-    text, fault = lexer.normalize(sql)
+    text, fault = lexer.normalize_or_find_fault(sql)
     if fault is not None:
         return sql, f"{fault[1]} at byte {fault[0]} is a client command or is not closed"
-    other_lexers = list(_iter_other_lexers(sql, client_set, escapes, sql_mode))
-    if other_lexers and {other.normalize_and_strip(sql) for other in other_lexers} != {
-        (text, lexer.strip_literals(sql))
+    other_lexers = list(_iter_lexers_of_other_clients(sql, client_set, escapes, sql_mode))
+    if other_lexers and {other.normalize_and_strip_literals(sql) for other in other_lexers} != {
+        (text, lexer.strip_literals_and_comments(sql))
     }:
         return sql, "clients disagree about where its quotation marks and comments end"
     command = _find_client_command(text)
@@ -323,7 +332,7 @@ def make_client_safe_or_explain(sql: bytes, charset: str | None, sql_mode: int) 
     return text, None
 
 
-def is_same_without_escapes(sql: bytes, charset: str | None, sql_mode: int) -> bool:
+def is_same_without_backslash_escapes(sql: bytes, charset: str | None, sql_mode: int) -> bool:
     """Return whether a text has the same meaning with NO_BACKSLASH_ESCAPES in sql_mode.
 
     False for stored programs, which keep the sql_mode with which they were created.
@@ -331,7 +340,7 @@ def is_same_without_escapes(sql: bytes, charset: str | None, sql_mode: int) -> b
     if sql_mode & NO_BACKSLASH_ESCAPES or b"\\" not in sql:
         return False
     strings = b"'" if sql_mode & ANSI_QUOTES else b"'\""
-    return not _get_lexer(client_charset(charset), _ESCAPES_NONE).has_backslashes(sql, strings)
+    return not _get_lexer(get_client_charset(charset), _ESCAPES_NONE).has_backslashes(sql, strings)
 
 
 def has_lossy_backslashes(name: bytes) -> bool:
@@ -339,14 +348,14 @@ def has_lossy_backslashes(name: bytes) -> bool:
     return _LOST_ESCAPE.search(name) is not None
 
 
-def strip_literals(sql: bytes, charset: str | None, sql_mode: int) -> bytes:
+def strip_literals_and_comments(sql: bytes, charset: str | None, sql_mode: int) -> bytes:
     """Return the text without comments, and with empty strings and quoted names, in one character set and sql_mode."""
     return _get_lexer(
-        client_charset(charset), _ESCAPES_NONE if sql_mode & NO_BACKSLASH_ESCAPES else _ESCAPES_ALL
-    ).strip_literals(sql)
+        get_client_charset(charset), _ESCAPES_NONE if sql_mode & NO_BACKSLASH_ESCAPES else _ESCAPES_ALL
+    ).strip_literals_and_comments(sql)
 
 
-def _iter_other_lexers(sql: bytes, charset: str, escapes: bytes, sql_mode: int) -> Iterator[_ClientLexer]:
+def _iter_lexers_of_other_clients(sql: bytes, charset: str, escapes: bytes, sql_mode: int) -> Iterator[_ClientLexer]:
     """Yield the lexers of clients that may read the text differently."""
     if b"$" in sql:
         yield from (_get_lexer(charset, escapes, dollars) for dollars in (_AFTER_NAMES, _AFTER_ASCII_NAMES))
@@ -356,14 +365,14 @@ def _iter_other_lexers(sql: bytes, charset: str, escapes: bytes, sql_mode: int) 
         yield _get_lexer(UTF8MB4, escapes)
 
 
-def is_mode_dependent(sql: bytes, charset: str | None) -> bool:
+def is_sql_mode_dependent(sql: bytes, charset: str | None) -> bool:
     """Return whether a client reads the text differently with NO_BACKSLASH_ESCAPES in sql_mode than without."""
     if b"\\" not in sql:
         return False
-    client_set = client_charset(charset)
+    client_set = get_client_charset(charset)
     charsets = (client_set, UTF8MB4) if client_set == "gb18030" else (client_set,)  # unknown to MariaDB's clients
     modes = (_ESCAPES_ALL, _ESCAPES_SINGLE, _ESCAPES_NONE)
-    readings = ({_get_lexer(one, escapes).normalize_and_strip(sql) for escapes in modes} for one in charsets)
+    readings = ({_get_lexer(one, escapes).normalize_and_strip_literals(sql) for escapes in modes} for one in charsets)
     return any(len(texts) > 1 for texts in readings)
 
 
@@ -373,7 +382,7 @@ def _find_client_command(text: bytes) -> bytes | None:
     It is the first word of a line that is preceded only by comments, or the first word after all such lines
     (`read_and_execute`, `add_line` in client/mysql.cc of 8.0).
     """
-    if _has_safe_start(text):
+    if _has_safe_first_word(text):
         return None
     text = _COMMENT_PREFIX + text
     for start, end in _iter_command_lines(text):
@@ -411,7 +420,7 @@ def _iter_command_lines(text: bytes) -> Iterator[tuple[int, int]]:
 def _match_command_word(text: bytes) -> bytes | None:
     """Return the client command with which a text begins; None if it begins with no command."""
     text = text.split(b"\0", 1)[0]
-    word = text[_skip_comments(text) :].lstrip(_SPACE).replace(b"\t", b" ").split(b" ", 1)[0]
+    word = text[_find_end_of_leading_comments(text) :].lstrip(_SPACE).replace(b"\t", b" ").split(b" ", 1)[0]
     # clients ignore accents
     folded = unicodedata.normalize("NFKD", word.decode("latin-1")).encode("ascii", "ignore").lower()
     if folded in _CLIENT_COMMANDS or folded.startswith(b"delimiter"):  # in binary mode the prefix is enough
@@ -419,7 +428,7 @@ def _match_command_word(text: bytes) -> bytes | None:
     return None
 
 
-def _skip_comments(text: bytes) -> int:
+def _find_end_of_leading_comments(text: bytes) -> int:
     """Return the offset at which MySQL's client sees the end of the leading comments and spaces.
 
     This is the client's own rule: a comment also ends before `/` and `*`, and two bytes before the end of the text.
@@ -441,19 +450,19 @@ _SPACES = re.compile(rb"[ \t\n\v\f\r]*")
 _COMMENT_STOP = re.compile(rb"\*|.(?=/)", re.DOTALL)
 
 
-def client_charset(charset: str | None) -> str:
+def get_client_charset(charset: str | None) -> str:
     """Return the character set that a client must use to read text of this character set."""
     return charset if charset in _ASCII_OVERLAPPING_CHARSETS else UTF8MB4  # type: ignore[return-value]
 
 
 def format_charset_command(charset: str | None) -> bytes:
     """Return the client command that sets the character set for reading, in the client and in the server's session."""
-    return b"/*!\\C " + client_charset(charset).encode() + b" */"
+    return b"/*!\\C " + get_client_charset(charset).encode() + b" */"
 
 
 def terminate_statement(sql: bytes, charset: str | None = None) -> bytes:
     """Return the statement with a delimiter that it does not contain, and a first word that is not a client command."""
-    if not _has_safe_start(sql):
+    if not _has_safe_first_word(sql):
         sql = (
             _COMMENT_PREFIX + b" " * sql.startswith(b"*") + sql
         )  # clients take the last two bytes of `*/*` for a comment start
@@ -465,31 +474,31 @@ def terminate_statement(sql: bytes, charset: str | None = None) -> bytes:
     return b"DELIMITER %b\n%b\n%b\nDELIMITER %b\n" % (other, sql, other, DELIMITER)
 
 
-def _has_safe_start(sql: bytes) -> bool:
+def _has_safe_first_word(sql: bytes) -> bool:
     """Return whether the statement begins with a word that is not a client command."""
     first = _FIRST_WORD.match(sql)
     return first is not None and first[0].upper() in _SAFE_STARTS
 
 
-def terminate_safe(sql: bytes) -> bytes:
+def append_statement_end(sql: bytes) -> bytes:
     """Return a statement of this program with its end; it begins with a safe word and contains no delimiter."""
     return sql + STATEMENT_END
 
 
-def format_script_header(writer: str) -> bytes:
+def format_script_header(server_version: str) -> bytes:
     """Return the first lines of a script; `SCRIPT_FOOTER` restores the session state that they change.
 
-    `writer`: the version of the server that wrote the log.
+    `server_version`: the version of the server that wrote the log.
     """
-    writer = writer if writer.isprintable() else "a server"
+    server_version = server_version if server_version.isprintable() else "a server"
     usage = "for a client in binary mode: mariadb --binary-mode, mysql --binary-mode"
-    return f"# Statements from a log of {writer}; {usage}\n".encode() + _SCRIPT_SETUP
+    return f"# Statements from a log of {server_version}; {usage}\n".encode() + _SCRIPT_SETUP
 
 
 _SCRIPT_SETUP = (
     b"/*!50530 SET @@session.pseudo_slave_mode=1*/;\n"
     b"/*!50003 SET @OLD_COMPLETION_TYPE=@@COMPLETION_TYPE, COMPLETION_TYPE=0*/;\n"
-    b"DELIMITER " + DELIMITER + b"\n" + terminate_safe(b"/*!\\C utf8mb4 */")
+    b"DELIMITER " + DELIMITER + b"\n" + append_statement_end(b"/*!\\C utf8mb4 */")
 )  # fmt: skip
 
 SCRIPT_FOOTER = (
@@ -555,7 +564,9 @@ _CONDITIONAL_COMMENT = re.compile(rb"/\*(?:M!|!(?:50[7-9]|5[1-9]|[6-9]\d|\d{6}))
 _SERVER_ONLY_COMMENT = re.compile(rb"--[\x01-\x08\x0e-\x1f\x7f]")
 
 
-def reason_to_leave_out(sql: bytes, charset: str | None, sql_mode: int, *, is_load_data: bool = False) -> str | None:
+def explain_why_not_sendable(
+    sql: bytes, charset: str | None, sql_mode: int, *, is_load_data: bool = False
+) -> str | None:
     """Return why a client must not send a text of the log to a server; None if it may send it.
 
     Args:
@@ -564,7 +575,7 @@ def reason_to_leave_out(sql: bytes, charset: str | None, sql_mode: int, *, is_lo
     """
     if _SUSPICIOUS.search(sql) is None:
         return None
-    text = strip_literals(sql, charset, sql_mode)
+    text = strip_literals_and_comments(sql, charset, sql_mode)
     prefix = _SET_STATEMENT_FOR.match(text)
     text = text[prefix.end() :] if prefix is not None else text
     if is_load_data:
@@ -592,47 +603,47 @@ def reason_to_leave_out(sql: bytes, charset: str | None, sql_mode: int, *, is_lo
     program = _PROGRAM.match(text)
     if program is None:
         return "it contains more than one statement; servers log each one separately"
-    if _DYNAMIC.search(text) is not None and _may_continue(text, program.end()):
+    if _DYNAMIC.search(text) is not None and _may_statement_follow_program(text, program.end()):
         return "statements follow the end of the stored program"
     return None
 
 
-def is_stored_program(sql: bytes, charset: str | None, sql_mode: int) -> bool:
+def is_stored_program_definition(sql: bytes, charset: str | None, sql_mode: int) -> bool:
     """Return whether a statement defines a stored program."""
-    return _PROGRAM.match(strip_literals(sql, charset, sql_mode)) is not None
+    return _PROGRAM.match(strip_literals_and_comments(sql, charset, sql_mode)) is not None
 
 
-def _may_continue(text: bytes, start: int) -> bool:
+def _may_statement_follow_program(text: bytes, head_start: int) -> bool:
     """Return whether any statement may follow a `;` that is not in a block of BEGIN or CASE.
 
     BEGIN is not a reserved word: if one may be a name, the answer is True.
 
     Args:
-        start: offset at which the head of the program continues after its first words.
+        head_start: offset at which the head of the program continues after its first words.
     """
-    depth, is_head, is_event = 0, True, text[:start].upper().endswith(b"EVENT")
-    for match in _BLOCK_MARKS.finditer(text.rstrip(b"; \t\n\v\f\r"), start):
+    depth, is_head, is_event = 0, True, text[:head_start].upper().endswith(b"EVENT")
+    for match in _BLOCK_MARKS.finditer(text.rstrip(b"; \t\n\v\f\r"), head_start):
         kind = match.lastgroup
         if kind == "next" and not depth:
             return True
-        if kind == "begin" and not _is_block(text, start, match, is_head=is_head):
+        if kind == "begin" and not _is_certain_begin_block(text, head_start, match, is_head=is_head):
             return True
         if kind == "close":
             depth = max(0, depth - 1)
         elif kind in ("begin", "case"):
             depth += 1
         is_part = kind in ("begin", "next", "part", "label")
-        if is_part or (kind == "do" and ((is_head and is_event) or _LOOP.match(text, start))):
-            start, is_head = _ANY_SPACES.match(text, match.end()).end(), False  # type: ignore[union-attr]
+        if is_part or (kind == "do" and ((is_head and is_event) or _LOOP.match(text, head_start))):
+            head_start, is_head = _ANY_SPACES.match(text, match.end()).end(), False  # type: ignore[union-attr]
     return False
 
 
-def _is_block(text: bytes, start: int, begin: re.Match[bytes], *, is_head: bool) -> bool:
+def _is_certain_begin_block(text: bytes, statement_start: int, begin: re.Match[bytes], *, is_head: bool) -> bool:
     """Return whether this BEGIN certainly begins a block.
 
-    `start`: start of the statement, or of the part of a statement, that contains it.
+    `statement_start`: start of the statement, or of the part of a statement, that contains it.
     """
-    before = text[start : begin.start()]
+    before = text[statement_start : begin.start()]
     if is_head:
         is_first_word = before.count(b"(") == before.count(b")") and not any(
             word[1] for word in _STATEMENT_IN_HEAD.finditer(before)

@@ -27,9 +27,12 @@ from binlogtool.format_api.row_output_interfaces import ScriptOptions, qualify_n
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.formats.binlog_events.ddl.changed_table import find_changed_table
 from binlogtool.formats.binlog_events.ddl.parse_ddl import ParsedDdl, parse_ddl
-from binlogtool.formats.binlog_events.ddl.statements import normalize_statement, skip_gap
+from binlogtool.formats.binlog_events.ddl.split_sql_statements import (
+    decode_statement_with_default_quotes,
+    find_next_word_offset,
+)
 from binlogtool.formats.binlog_events.ddl.table_history import CascadeReporter, TableCatalog, may_cascade
-from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, type_name
+from binlogtool.formats.binlog_events.decode import NO_TRANSACTION, BinlogFileContext, OwningTransaction, type_name
 from binlogtool.formats.binlog_events.event_schemas import Event, QueryParts, get_event
 from binlogtool.formats.binlog_events.gtid.gtid_events import PREPARED_XA, read_mariadb_gtid
 from binlogtool.formats.binlog_events.rows.rows_event import DUMMY_TABLE_ID, count_rows
@@ -40,35 +43,35 @@ from binlogtool.formats.binlog_events.sql.row_statements import (
     ImageValue,
     Inexact,
     Irreversible,
-    effect_name,
+    build_row_after_change,
     find_changed_values,
     format_flashback_statements,
+    get_row_effect_name,
     iter_row_images,
-    merge_images,
-    reverse_rows,
+    reverse_row_event_body,
     select_rows_by_filter,
 )
 from binlogtool.formats.binlog_events.sql.script_state import (
-    StatementSizes,
+    LargestStatementSize,
     format_description_binlog,
     format_rows_binlog,
     make_event_finding,
-    read_statement,
-    rename_database,
+    read_event_query_and_text,
+    rename_table_map_database,
     split_large_binlog,
 )
 from binlogtool.formats.binlog_events.sql.session_statements import (
     SET_GTID_AUTOMATIC,
     ScriptSession,
     has_gtids,
-    wrap_row_flags,
+    wrap_in_row_check_settings,
 )
 from binlogtool.formats.binlog_events.status_variables import is_unfinished_alter
 from binlogtool.formats.binlog_events.transactions.boundaries import (
     EVENTS_OUTSIDE_GROUPS,
     GroupStep,
     QueryKind,
-    TransactionGroups,
+    TransactionGroupState,
     get_query_kind,
 )
 from binlogtool.formats.binlog_events.values.column_types import ValueKind
@@ -128,54 +131,58 @@ class FlashbackConflicts(msgspec.Struct):
     count: int = 0
     is_full: bool = False
 
-    def add_rows(
+    def remember_or_compare_rows(
         self,
         location: str,
         table: TableMap,
-        event: tuple[int, memoryview],
-        selection: bool | Sequence[bool],
+        event_type_and_body: tuple[int, memoryview],
+        row_selection: bool | Sequence[bool],
         limits: Limits,
         *,
-        sets_all: bool,
+        sets_all_columns: bool,
     ) -> None:
         """Add the rows of an event.
 
         Args:
             location: its location, as text.
             table: its table, with its key.
-            event: type code and body.
-            selection: which of its rows are selected.
-            sets_all: whether flashback sets all columns of a row, not only those that the event changed.
+            event_type_and_body: type code and body.
+            row_selection: which of its rows are selected.
+            sets_all_columns: whether flashback sets all columns of a row, not only those that the event changed.
 
         Raises:
             MalformedError, DecompressionError: the rows cannot be read.
         """
-        name, code = table.full_name, event[0]
-        if selection is False and name not in self.selected:
+        name, code = table.full_name, event_type_and_body[0]
+        if row_selection is False and name not in self.selected:
             return
         hashes, budget = self.selected.setdefault(name, {}), DecodeBudget(limits)
-        rows = iter_row_images(*event, table, limits)
+        rows = iter_row_images(*event_type_and_body, table, limits)
         for row, is_selected in zip(
-            rows, repeat(selection) if isinstance(selection, bool) else selection, strict=False
+            rows, repeat(row_selection) if isinstance(row_selection, bool) else row_selection, strict=False
         ):
-            row_hashes, is_keyless = _hash_row(table, row, budget), not table.primary_key
-            columns = ALL_COLUMNS if row_hashes[0] != row_hashes[1] or is_keyless else _changed_columns(code, row)
+            row_hashes, is_keyless = _hash_images_of_row(table, row, budget), not table.primary_key
+            columns = ALL_COLUMNS if row_hashes[0] != row_hashes[1] or is_keyless else _changed_column_bitmap(code, row)
             if is_selected:
-                self._remember_row(hashes, row_hashes, ALL_COLUMNS if sets_all else columns, limits)
+                self._remember_row_hashes(hashes, row_hashes, ALL_COLUMNS if sets_all_columns else columns, limits)
             elif conflicting := [
                 one for one in row_hashes[: 1 if is_keyless else 2] if one is not None and hashes.get(one, 0) & columns
             ]:
-                self._add_conflict(name, conflicting, _describe_row(table, row, budget, code, location))
+                self._add_conflict(name, conflicting, _describe_row_change(table, row, budget, code, location))
 
-    def _remember_row(
-        self, hashes: dict[int, int], row_hashes: Iterable[int | None], columns: int, limits: Limits
+    def _remember_row_hashes(
+        self,
+        column_bitmaps_by_hash: dict[int, int],
+        row_hashes: Iterable[int | None],
+        column_bitmap: int,
+        limits: Limits,
     ) -> None:
         """Add the hashes of a selected row, as long as memory permits."""
         for row_hash in row_hashes:
             if row_hash is None or self.is_full:
                 continue
-            self.count += row_hash not in hashes
-            hashes[row_hash] = hashes.get(row_hash, 0) | columns
+            self.count += row_hash not in column_bitmaps_by_hash
+            column_bitmaps_by_hash[row_hash] = column_bitmaps_by_hash.get(row_hash, 0) | column_bitmap
         self.is_full = self.is_full or self.count * _HASH_BYTES * _MEMORY_DIVISOR > limits.max_memory
 
     def _add_conflict(self, name: str, row_hashes: Sequence[int], text: str) -> None:
@@ -186,7 +193,7 @@ class FlashbackConflicts(msgspec.Struct):
             changes.rows.add(row_hashes[0])
             changes.examples += [text][: _MAX_EXAMPLES - len(changes.examples)]
 
-    def commit_changes(self) -> None:
+    def commit_open_changes(self) -> None:
         """Add the changes of the open transaction to the later changes."""
         for name, changes in self.open_changes.items():
             later = self.later_changes.setdefault(name, LaterChanges())
@@ -195,26 +202,28 @@ class FlashbackConflicts(msgspec.Struct):
             later.others += changes.others[: _MAX_EXAMPLES + 1 - len(later.others)]
         self.open_changes.clear()
 
-    def note_rows(self, location: str, table: TableMap, event: tuple[int, memoryview], limits: Limits) -> None:
+    def record_unselected_rows(
+        self, location: str, table: TableMap, event_type_and_body: tuple[int, memoryview], limits: Limits
+    ) -> None:
         """Record the rows of an event of which no row is selected, see `add_rows`."""
         try:
-            self.add_rows(location, table, event, False, limits, sets_all=False)
+            self.remember_or_compare_rows(location, table, event_type_and_body, False, limits, sets_all_columns=False)
         except (MalformedError, DecompressionError) as error:
-            self.note_unchecked(f"{table.qualified_name} {location}: {error.args[0]}")
+            self.record_uncheckable_change(f"{table.qualified_name} {location}: {error.args[0]}")
 
-    def note_statement(self, name: str, text: str) -> None:
+    def record_later_statement(self, table_name: str, text: str) -> None:
         """Record a later statement about a table with selected rows.
 
         Args:
-            name: the full name of the table.
+            table_name: the full name of the table.
             text: the statement, as text for messages.
         """
-        if self.selected.get(name):
-            others = self.open_changes.setdefault(name, LaterChanges()).others
+        if self.selected.get(table_name):
+            others = self.open_changes.setdefault(table_name, LaterChanges()).others
             if len(others) <= _MAX_EXAMPLES:
                 others.append(text)
 
-    def note_unchecked(self, text: str) -> None:
+    def record_uncheckable_change(self, text: str) -> None:
         """Record a text about a change that cannot be checked."""
         if len(self.unchecked) <= _MAX_EXAMPLES:
             self.unchecked.append(text)
@@ -224,7 +233,7 @@ class FlashbackConflicts(msgspec.Struct):
         """Full names of the tables with selected rows."""
         return [name for name, marks in self.selected.items() if marks]
 
-    def iter_findings(self) -> Iterator[Finding]:
+    def iter_conflict_findings(self) -> Iterator[Finding]:
         """Yield the findings at the end of the script."""
         messages = list[str]()
         for name, changes in self.later_changes.items():
@@ -258,32 +267,34 @@ def _join_examples(texts: Sequence[str], count: int) -> str:
     return ", ".join(texts[:_MAX_EXAMPLES]) + more
 
 
-def _identifying_columns(table: TableMap) -> Sequence[int]:
+def _list_identifying_columns(table: TableMap) -> Sequence[int]:
     """Return the columns that identify a row; for a table without a primary key, all stored columns."""
     key = [index for index, _ in table.primary_key or ()]
     return key or [index for index, column in enumerate(table.columns) if not column.generated]
 
 
-def _hash_row(table: TableMap, row: tuple[Image, Image], budget: DecodeBudget) -> list[int | None]:
+def _hash_images_of_row(table: TableMap, row: tuple[Image, Image], budget: DecodeBudget) -> list[int | None]:
     """Return the hashes of a row before and after its change; None if the image is missing or lacks columns."""
     before, after = row
-    return [_hash_image(table, image, budget) for image in (before, merge_images(before, after))]
+    return [
+        _hash_identifying_columns(table, image, budget) for image in (before, build_row_after_change(before, after))
+    ]
 
 
-def _hash_image(table: TableMap, image: Image, budget: DecodeBudget) -> int | None:
+def _hash_identifying_columns(table: TableMap, image: Image, budget: DecodeBudget) -> int | None:
     """Return the hash of the identifying columns of an image; None if the image lacks some of them."""
     values = {value.column_index: value for value in image}
-    key_values = [values.get(place) for place in _identifying_columns(table)]
+    key_values = [values.get(place) for place in _list_identifying_columns(table)]
     if table.primary_key:
         return (
             None
             if None in key_values
-            else hash(tuple(_normalize_key_value(one, budget) for one in key_values if one is not None))
+            else hash(tuple(_normalize_key_for_collation(one, budget) for one in key_values if one is not None))
         )
     return hash(tuple(None if one is None else one.raw for one in key_values)) if image else None
 
 
-def _normalize_key_value(value: ImageValue, budget: DecodeBudget) -> object:
+def _normalize_key_for_collation(value: ImageValue, budget: DecodeBudget) -> object:
     """Return a key value in a form that is equal for all values that a collation may treat as equal."""
     if value.raw is None or value.cell.kind.kind not in _TEXT_KINDS:
         return value.raw
@@ -295,24 +306,26 @@ def _normalize_key_value(value: ImageValue, budget: DecodeBudget) -> object:
     return text.casefold().rstrip(" ")
 
 
-def _changed_columns(code: int, row: tuple[Image, Image]) -> int:
+def _changed_column_bitmap(type_code: int, row: tuple[Image, Image]) -> int:
     """Return the bitmap of the columns that a row event changes."""
     return (
         sum(1 << value.column_index for value in find_changed_values(*row))
-        if code in UPDATE_ROW_EVENTS
+        if type_code in UPDATE_ROW_EVENTS
         else ALL_COLUMNS
     )
 
 
-def _describe_row(table: TableMap, row: tuple[Image, Image], budget: DecodeBudget, code: int, location: str) -> str:
+def _describe_row_change(
+    table: TableMap, row: tuple[Image, Image], budget: DecodeBudget, type_code: int, location: str
+) -> str:
     """Return a text: the identity of the row, the change to it, and its location."""
-    image, columns = row[0] or row[1], _identifying_columns(table)[:_MAX_EXAMPLES]
+    image, columns = row[0] or row[1], _list_identifying_columns(table)[:_MAX_EXAMPLES]
     texts = []
     for value in image:
         if value.column_index in columns:
             text = "NULL" if value.raw is None else str(value.cell.convert(value.raw, budget))
             texts.append(f"{value.cell.key}={text[:_MAX_VALUE_CHARACTERS]}")
-    return f"{' '.join(texts)} ({effect_name(code)} {location})"
+    return f"{' '.join(texts)} ({get_row_effect_name(type_code)} {location})"
 
 
 # --- Tables whose definitions a statement changes, for flashback ---
@@ -325,7 +338,7 @@ _WORDS = re.compile(
 """The verb of a statement, with the keyword that follows it."""
 
 
-def find_defined_tables(ddl: ParsedDdl, changed_tables: Iterable[str]) -> list[str] | None:
+def find_affected_tables(ddl: ParsedDdl, changed_tables: Iterable[str]) -> list[str] | None:
     """Return the tables that a statement creates, changes, empties or drops.
 
     [] for a definition without a table (users, functions); None for any other statement.
@@ -334,17 +347,17 @@ def find_defined_tables(ddl: ParsedDdl, changed_tables: Iterable[str]) -> list[s
     """
     if ddl.dropped_database is not None:
         return [name for name in changed_tables if name.startswith(qualify_name(ddl.dropped_database, ""))]
-    return [] if ddl.has_no_table else ddl.list_defined_tables() or None
+    return [] if ddl.has_no_table else ddl.list_affected_tables() or None
 
 
-def _parse_statement(sql: bytes, parts: QueryParts) -> ParsedDdl:
-    return parse_ddl(normalize_statement(sql, parts), parts.db.decode("utf-8", "surrogateescape"))
+def _parse_logged_ddl(sql: bytes, parts: QueryParts) -> ParsedDdl:
+    return parse_ddl(decode_statement_with_default_quotes(sql, parts), parts.db.decode("utf-8", "surrogateescape"))
 
 
-def find_statements(
-    batch: Batch, start: int, stop: int, names: Sequence[str], limits: Limits
+def iter_statements_naming_tables(
+    batch: Batch, start: int, stop: int, table_names: Sequence[str], limits: Limits
 ) -> Iterator[TableStatement]:
-    """Yield the events `[start, stop)` whose statement names tables; `names`: see `find_defined_tables`."""
+    """Yield the events `[start, stop)` whose statement names tables; `table_names`: see `find_affected_tables`."""
     for index, code in enumerate(to_int_list(batch.frames["type_code"], start, stop), start):
         if code not in STATEMENT_EVENTS:
             continue
@@ -352,22 +365,22 @@ def find_statements(
         if code in QUERY_EVENTS and get_query_kind(code, event.body) is not QueryKind.STATEMENT:
             continue
         try:
-            parts, sql = read_statement(event, limits)
-            ddl = _parse_statement(sql, parts)
+            parts, sql = read_event_query_and_text(event, limits)
+            ddl = _parse_logged_ddl(sql, parts)
         except (MalformedError, DecompressionError):
             continue
-        tables, changes_rows = find_defined_tables(ddl, names), ddl.dropped_database is not None
+        tables, changes_rows = find_affected_tables(ddl, table_names), ddl.dropped_database is not None
         if tables is None:
             table, changes_rows = find_changed_table(ddl), True
             tables = [] if table is None else [table]
-        changes_rows = changes_rows or (ddl.verb != "CREATE" and bool(ddl.emptied))
+        changes_rows = changes_rows or (ddl.verb != "CREATE" and bool(ddl.tables_losing_rows))
         if tables:
             yield TableStatement(index, tuple(map(unquote_name, tables)), changes_rows)
 
 
-def statement_name(sql: str) -> str:
+def get_statement_verb(sql: str) -> str:
     """Return the first words of a statement, for messages."""
-    words = _WORDS.match(sql, skip_gap(sql))
+    words = _WORDS.match(sql, find_next_word_offset(sql))
     name = " ".join(words[0].upper().split()) if words else "a statement"
     return "TRUNCATE TABLE" if name == "TRUNCATE" else name
 
@@ -411,7 +424,7 @@ class FlashbackScript(msgspec.Struct):
     """
 
     options: ScriptOptions = ScriptOptions(flashback=True)
-    transactions: TransactionGroups = msgspec.field(default_factory=TransactionGroups)
+    transactions: TransactionGroupState = msgspec.field(default_factory=TransactionGroupState)
     label: str = ""
     changed: bool | None = None
     description: FormatDescription | None = None
@@ -421,31 +434,31 @@ class FlashbackScript(msgspec.Struct):
     """Full names of tables whose rows were changed so far."""
     reported: set[str] = msgspec.field(default_factory=set)
     """Warnings already reported about tables whose columns are not declared."""
-    sizes: StatementSizes = msgspec.field(default_factory=StatementSizes)
+    sizes: LargestStatementSize = msgspec.field(default_factory=LargestStatementSize)
     conflicts: FlashbackConflicts = msgspec.field(default_factory=FlashbackConflicts)
     cascades: CascadeReporter = msgspec.field(default_factory=CascadeReporter)
     row_changes: int = 0
     """Number of row changes written."""
-    skipped: TransactionGroups = msgspec.field(default_factory=TransactionGroups)
+    skipped: TransactionGroupState = msgspec.field(default_factory=TransactionGroupState)
     """The open transaction of the records that are not selected."""
     needs_description: bool = False
     """True if a BINLOG statement after the last FORMAT_DESCRIPTION needs that event before it."""
 
     # -- the script ----------------------------------------------------------------------------------------------------
 
-    def read_records(
+    def make_record_texts(
         self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
     ) -> list[bytes | BodyWithFindings]:
         """Return the text for each record, to be written in reverse order."""
-        self._commit_skipped()
+        self._commit_unselected_changes()
         notes = context.tracker.track_batch(batch)
-        owners, maps = notes.owners[start:stop], notes.maps[start:stop]
+        owners, maps = notes.transactions[start:stop], notes.maps[start:stop]
         return [
             self._write_record(context, get_event(batch, index), owner, table, limits)
             for index, owner, table in zip(range(start, stop), owners, maps, strict=True)
         ]
 
-    def write_compiled(
+    def write_until_unsupported(
         self,
         context: BinlogFileContext,
         batch: Batch | FlatRecords,
@@ -464,24 +477,24 @@ class FlashbackScript(msgspec.Struct):
 
     def final_findings(self) -> Sequence[Finding]:
         """Return findings about large statements and about conflicts with later changes."""
-        return [*self.sizes.list_findings(self.description), *self.conflicts.iter_findings()]
+        return [*self.sizes.list_findings(self.description), *self.conflicts.iter_conflict_findings()]
 
     @property
     def has_open_transaction(self) -> bool:
         """True if a selected transaction has begun and its end was not read."""
         return self.transactions.is_open
 
-    def handle_missing_records(self, what: str = "") -> bytes:
+    def write_text_for_gap(self, what: str = "") -> bytes:
         """Write nothing: flashback covers an unbroken range, and its caller stops at damage."""
         self.transactions.reset()
-        self._commit_skipped()
+        self._commit_unselected_changes()
         self.changed = None
         return b""
 
-    def _commit_skipped(self) -> None:
+    def _commit_unselected_changes(self) -> None:
         """Count the changes of the unselected transaction, whose end will not be found."""
         self.skipped.reset()
-        self.conflicts.commit_changes()
+        self.conflicts.commit_open_changes()
 
     def finish(self) -> bytes:
         """Return the beginning of the script. Raises RefusedError: the last transaction is incomplete."""
@@ -491,14 +504,14 @@ class FlashbackScript(msgspec.Struct):
             return b""
         mode = b"SET @@session.pseudo_slave_mode=1, @@session.completion_type=0"
         head = client_safe_statements.format_script_header(self.description.server_version)
-        session = ScriptSession().set_for_rows(0, 0, self.description)
+        session = ScriptSession().write_session_for_rows(0, 0, self.description)
         return (
             head
             + b"".join(map(client_safe_statements.terminate_statement, [mode, *session]))
-            + self._format_description()
+            + self._format_needed_description()
         )
 
-    def _format_description(self) -> bytes:
+    def _format_needed_description(self) -> bytes:
         """Return the FORMAT_DESCRIPTION of the file whose events come next in the script, if they need it."""
         is_needed, self.needs_description = self.needs_description, False
         if not is_needed or self.description is None:
@@ -511,44 +524,49 @@ class FlashbackScript(msgspec.Struct):
     # -- one record ----------------------------------------------------------------------------------------------------
 
     def _write_record(
-        self, context: BinlogFileContext, event: Event, owner: TransactionOwner, table: TableMap | None, limits: Limits
+        self,
+        context: BinlogFileContext,
+        event: Event,
+        transaction: OwningTransaction,
+        table: TableMap | None,
+        limits: Limits,
     ) -> bytes | BodyWithFindings:
         """Return the text for one record."""
         if context.encrypted_without_key and event.code not in EVENT_TYPE_NAMES:
             return b""  # the finding about the file covers all of them
-        suffix = b"" if context.description is self.description else self._start_file(context)
-        reason = self._find_missing_end(context, event)
+        suffix = b"" if context.description is self.description else self._format_file_boundary(context)
+        reason = self._explain_missing_transaction_end(context, event)
         if reason is not None:
-            return self._refuse(event, reason, suffix)
+            return self._make_irreversible_finding(event, reason, suffix)
         was_open, step = self.transactions.is_open, GroupStep.OUTSIDE
         if event.code != _T.TRANSACTION_PAYLOAD:
-            step = self.transactions.add_event(event.code, event.body)
+            step = self.transactions.advance_to_event(event.code, event.body)
         try:
-            self._open_transaction(event, owner, step)
+            self._record_transaction_start(event, transaction, step)
             text, remarks = self._reverse_event(
-                context, event, table, limits, has_beginning=was_open or step is GroupStep.OPENS
+                context, event, table, limits, has_transaction_start=was_open or step is GroupStep.OPENS
             )
         except (MalformedError, DecompressionError, Irreversible) as error:
             self.changed = None if step is GroupStep.ENDS else self.changed
             finding_id = NOT_REVERSIBLE if isinstance(error, Irreversible) else error.finding_id
-            return self._refuse(event, str(error.args[0]), suffix, finding_id)
+            return self._make_irreversible_finding(event, str(error.args[0]), suffix, finding_id)
         if step is GroupStep.ENDS:
-            text = self._close_transaction(event) + text
+            text = self._start_reversed_transaction(event) + text
         return BodyWithFindings(text + suffix, remarks) if remarks else text + suffix
 
-    def _start_file(self, context: BinlogFileContext) -> bytes:
+    def _format_file_boundary(self, context: BinlogFileContext) -> bytes:
         """Return the text that the script needs between the events of a file and those of the preceding file."""
-        text = self._format_description()
+        text = self._format_needed_description()
         if self.description is None:
             text += (
                 client_safe_statements.terminate_statement(b"SET @@session.pseudo_slave_mode=0")
                 + client_safe_statements.SCRIPT_FOOTER
             )
         self.description = context.description
-        self.definitions.load_start(context.tracker.maps.history)
+        self.definitions.load_starting_definitions(context.tracker.maps.history)
         return text
 
-    def _find_missing_end(self, context: BinlogFileContext, event: Event) -> str | None:
+    def _explain_missing_transaction_end(self, context: BinlogFileContext, event: Event) -> str | None:
         """Return why the open transaction never ends; None if it may end, or if none of its changes was written."""
         is_restart = event.code == _T.FORMAT_DESCRIPTION and not context.is_relay_log
         if not self.changed or not (is_restart or event.code in GTID_EVENTS):
@@ -557,26 +575,26 @@ class FlashbackScript(msgspec.Struct):
         self.transactions.reset()
         return "the transaction has no end: the server stopped in it, or some of its records are not selected"
 
-    def _refuse(
-        self, event: Event, reason: str, before: bytes = b"", finding_id: str = NOT_REVERSIBLE
+    def _make_irreversible_finding(
+        self, event: Event, reason: str, preceding_text: bytes = b"", finding_id: str = NOT_REVERSIBLE
     ) -> BodyWithFindings:
         """Return the finding that an event cannot be reversed."""
         cause = f"{type_name(event.code)} cannot be reversed: {reason}"
         message = f"{self.label or 'outside of a transaction'}: {cause}"
         size = event.end - event.start
         found = make_finding(finding_id, event.start, size, message, record=event.record, cause=cause)
-        return BodyWithFindings(before, (found,))
+        return BodyWithFindings(preceding_text, (found,))
 
-    def _open_transaction(self, event: Event, owner: TransactionOwner, step: GroupStep) -> None:
+    def _record_transaction_start(self, event: Event, transaction: OwningTransaction, step: GroupStep) -> None:
         """Record the beginning of a transaction. Raises Irreversible: it is only prepared."""
         if step is not GroupStep.OPENS:
             return
-        self.label = _transaction_label(owner) or f"the transaction at {event.start}"
+        self.label = _format_transaction_label(transaction) or f"the transaction at {event.start}"
         self.changed = False
         if event.code == _T.GTID and read_mariadb_gtid(bytes(event.body)).flags2 & PREPARED_XA:
             raise Irreversible(_XA_REASON)
 
-    def _close_transaction(self, event: Event) -> bytes:
+    def _start_reversed_transaction(self, event: Event) -> bytes:
         """Return START TRANSACTION, for the end of a transaction whose changes were reversed."""
         changed, self.changed = self.changed, None
         if not changed:
@@ -587,12 +605,18 @@ class FlashbackScript(msgspec.Struct):
     # -- reversed changes ----------------------------------------------------------------------------------------------
 
     def _reverse_event(
-        self, context: BinlogFileContext, event: Event, table: TableMap | None, limits: Limits, *, has_beginning: bool
+        self,
+        context: BinlogFileContext,
+        event: Event,
+        table: TableMap | None,
+        limits: Limits,
+        *,
+        has_transaction_start: bool,
     ) -> tuple[bytes, tuple[Finding, ...]]:
         """Return the text that reverses an event, and findings about it.
 
         Args:
-            has_beginning: whether the beginning of its transaction is selected.
+            has_transaction_start: whether the beginning of its transaction is selected.
 
         Raises:
             Irreversible, MalformedError, DecompressionError: the event cannot be reversed.
@@ -600,13 +624,13 @@ class FlashbackScript(msgspec.Struct):
         if event.code in ROW_EVENTS:
             if table is not None and self.definitions.is_sequence(table):
                 return b"", self._warn_sequence(event, table.qualified_name)
-            text = self._reverse_rows(context, event, table, limits, has_beginning=has_beginning)
+            text = self._write_reversed_rows(context, event, table, limits, has_transaction_start=has_transaction_start)
             if not text or table is None:
                 return text, ()
             return text, (*self._warn_inexact(event, table), *self._warn_cascades(event, table, limits))
         if event.code in QUERY_EVENTS:
-            statement = self._check_query(event, limits)
-            return b"", () if statement is None else (self._warn_statement(event, statement),)
+            statement = self._require_reversible_query(event, limits)
+            return b"", () if statement is None else (self._make_remaining_statement_warning(event, statement),)
         if event.code == _T.XA_PREPARE:
             raise Irreversible(_XA_REASON)
         if event.code not in _EVENTS_WITHOUT_CHANGES and not event.flags & EventFlag.IGNORABLE:
@@ -615,7 +639,7 @@ class FlashbackScript(msgspec.Struct):
 
     def _warn_inexact(self, event: Event, table: TableMap) -> tuple[Finding, ...]:
         """Return, once per table, a warning about statements that may be inexact."""
-        reason = self.definitions.find_caveat(table) if self.options.rows == "statements" else None
+        reason = self.definitions.explain_possible_inexactness(table) if self.options.rows == "statements" else None
         message = f"{table.qualified_name}: {reason}"
         if reason is None or message in self.reported:
             return ()
@@ -625,10 +649,10 @@ class FlashbackScript(msgspec.Struct):
     def _warn_cascades(self, event: Event, table: TableMap, limits: Limits) -> Iterator[Finding]:
         """Yield, once per table, a warning that a foreign key may have changed rows of which the log has no event."""
         keys = self.definitions.foreign_keys
-        if not self.cascades.has_cascade(keys, event, table.table_id_size, table.full_name):
+        if not self.cascades.has_unreported_event_cascade(keys, event, table.table_id_size, table.full_name):
             return
-        changed = _find_updated_columns(event, self.definitions.describe_with_key(table), limits)
-        for key, action in self.cascades.iter_unreported(keys, table.full_name, changed):
+        changed = _find_updated_columns(event, self.definitions.add_known_facts_and_key(table), limits)
+        for key, action in self.cascades.mark_and_iter_unreported_cascades(keys, table.full_name, changed):
             subject = f"rows of {key.child} may have changed by its foreign key to {key.parent} ({action})"
             message = f"{self.label or 'outside of a transaction'}: {subject}; {_ROWS_NOT_LOGGED}"
             yield make_event_finding(event, NOT_REVERSIBLE, message, Severity.WARNING)
@@ -639,22 +663,24 @@ class FlashbackScript(msgspec.Struct):
         if name in self.seen or (is_selected is not None and not is_selected(unquote_name(name))):
             return ()
         self.seen.add(name)
-        return (self._warn_left_out(event, f"{name} is a sequence: the numbers that it issued are not reversed"),)
+        return (
+            self._make_left_out_warning(event, f"{name} is a sequence: the numbers that it issued are not reversed"),
+        )
 
-    def _warn_left_out(self, event: Event, subject: str) -> Finding:
+    def _make_left_out_warning(self, event: Event, subject: str) -> Finding:
         """Return a warning about something that is left out."""
         message = f"{self.label or 'outside of a transaction'}: {subject}"
         return make_event_finding(event, "statement-left-out", message, Severity.WARNING)
 
-    def _warn_statement(self, event: Event, statement: _RemainingStatement) -> Finding:
+    def _make_remaining_statement_warning(self, event: Event, statement: _RemainingStatement) -> Finding:
         """Return a warning about a statement that remains in effect."""
         subject = f"{statement.subject} is not reversed because of --skip-ddl"
         if not statement.removes_rows:
-            return self._warn_left_out(event, subject)
+            return self._make_left_out_warning(event, subject)
         message = f"{self.label or 'outside of a transaction'}: {subject}; {_ROWS_LOST}"
         return make_event_finding(event, NOT_REVERSIBLE, message, Severity.WARNING)
 
-    def _check_query(self, event: Event, limits: Limits) -> _RemainingStatement | None:
+    def _require_reversible_query(self, event: Event, limits: Limits) -> _RemainingStatement | None:
         """Check a QUERY event; return the DDL statement that remains in effect, None if the event changes nothing.
 
         Raises:
@@ -663,24 +689,24 @@ class FlashbackScript(msgspec.Struct):
         kind = get_query_kind(event.code, event.body)
         if kind in _XA_STATEMENTS:
             raise Irreversible(_XA_REASON)
-        parts, sql = read_statement(event, limits)
+        parts, sql = read_event_query_and_text(event, limits)
         if kind is QueryKind.ROLLBACK or (kind is QueryKind.SAVEPOINT and sql[:8].upper() == b"ROLLBACK"):
             if self.changed:
                 raise Irreversible("it rolls back changes, and the log does not say which ones remained")
         elif kind is QueryKind.STATEMENT and not _is_without_changes(sql, parts):
-            return self._check_statement(sql, parts)
+            return self._require_reversible_statement(sql, parts)
         return None
 
-    def _check_statement(self, sql: bytes, parts: QueryParts) -> _RemainingStatement | None:
+    def _require_reversible_statement(self, sql: bytes, parts: QueryParts) -> _RemainingStatement | None:
         """Check a statement other than BEGIN, COMMIT and the like; return it if it defines selected tables.
 
         Raises:
             Irreversible: it changes rows, or it changes definitions and --skip-ddl is not given.
         """
         self.definitions.apply_statement(sql, parts)
-        ddl = _parse_statement(sql, parts)
-        verb, is_selected = statement_name(ddl.text), self.options.includes_table
-        names = find_defined_tables(ddl, self.seen)
+        ddl = _parse_logged_ddl(sql, parts)
+        verb, is_selected = get_statement_verb(ddl.text), self.options.includes_table
+        names = find_affected_tables(ddl, self.seen)
         if names is None:
             table = find_changed_table(ddl)
             subject = f" ({unquote_name(table)})" if table else ""
@@ -689,14 +715,20 @@ class FlashbackScript(msgspec.Struct):
         if not selected and is_selected is not None:
             return None
         subject = f"{verb} ({', '.join(selected[:3])})" if selected else verb
-        removes_rows = ddl.dropped_database is not None or not set(selected).isdisjoint(ddl.emptied)
+        removes_rows = ddl.dropped_database is not None or not set(selected).isdisjoint(ddl.tables_losing_rows)
         if self.options.skip_ddl:
             return _RemainingStatement(subject, removes_rows)
         reason = f"cannot be reversed; {_ROWS_LOST}" if removes_rows else "cannot be reversed"
         raise Irreversible(f"the log has {verb} as a statement{subject[len(verb) :]}, which {reason}")
 
-    def _reverse_rows(
-        self, context: BinlogFileContext, event: Event, table: TableMap | None, limits: Limits, *, has_beginning: bool
+    def _write_reversed_rows(
+        self,
+        context: BinlogFileContext,
+        event: Event,
+        table: TableMap | None,
+        limits: Limits,
+        *,
+        has_transaction_start: bool,
     ) -> bytes:
         """Return the text that reverses a row event, and check it against later changes.
 
@@ -712,20 +744,24 @@ class FlashbackScript(msgspec.Struct):
         if is_selected is not None and not is_selected(table.qualified_name):
             return b""
         self.seen.add(table.full_name)
-        table = self.definitions.describe_with_key(table)
+        table = self.definitions.add_known_facts_and_key(table)
         selected, selected_rows = select_rows_by_filter(context, event, table, self.options.row_filter, limits)
         opposite = (
-            None if selected is None else self._reverse_row_event(selected, table, limits, has_beginning=has_beginning)
+            None
+            if selected is None
+            else self._reverse_row_event(selected, table, limits, has_transaction_start=has_transaction_start)
         )
         text, is_exact = b"", True
         if selected is not None and opposite is not None:
-            text, is_exact = self._format_statements(
-                selected, opposite, rename_database(table, self.options.rename_databases), description, limits
+            text, is_exact = self._format_reversing_statements(
+                selected, opposite, rename_table_map_database(table, self.options.rename_databases), description, limits
             )
         if self.options.is_partial:
             location = self._describe_location(context, event, self.label)
-            self.conflicts.add_rows(location, table, (event.code, event.body), selected_rows, limits, sets_all=is_exact)
-            self.conflicts.commit_changes()
+            self.conflicts.remember_or_compare_rows(
+                location, table, (event.code, event.body), selected_rows, limits, sets_all_columns=is_exact
+            )
+            self.conflicts.commit_open_changes()
         if selected is None:
             return b""
         self.row_changes += count_rows(selected.code, selected.body, table, limits)
@@ -737,22 +773,24 @@ class FlashbackScript(msgspec.Struct):
         """Return "by transaction … at file:offset" for messages."""
         return (f"by {label} " if label else "") + f"at {context.name}:{event.start}"
 
-    def _reverse_row_event(self, event: Event, table: TableMap, limits: Limits, *, has_beginning: bool) -> Event:
+    def _reverse_row_event(
+        self, event: Event, table: TableMap, limits: Limits, *, has_transaction_start: bool
+    ) -> Event:
         """Return the row event with the opposite effect.
 
         Raises:
             Irreversible: the beginning of its transaction is not selected, or its images lack columns.
         """
-        if not has_beginning:
+        if not has_transaction_start:
             raise Irreversible(f"{table.qualified_name}: the beginning of its transaction is not selected")
         try:
-            code, body = reverse_rows(event.code, event.body, table, limits)
+            code, body = reverse_row_event_body(event.code, event.body, table, limits)
         except Irreversible as error:
-            raise Irreversible(f"{effect_name(event.code)} of {table.qualified_name}: {error}") from None
+            raise Irreversible(f"{get_row_effect_name(event.code)} of {table.qualified_name}: {error}") from None
         return event._replace(code=code.value, body=memoryview(body))
 
-    def _format_statements(
-        self, event: Event, opposite: Event, table: TableMap, description: FormatDescription, limits: Limits
+    def _format_reversing_statements(
+        self, event: Event, opposite_event: Event, table: TableMap, description: FormatDescription, limits: Limits
     ) -> tuple[bytes, bool]:
         """Return the reversing statements, and whether they are the reversed row event itself.
 
@@ -765,23 +803,25 @@ class FlashbackScript(msgspec.Struct):
         ):
             with suppress(Inexact):
                 statements = format_flashback_statements(
-                    event.code, event.body, table, limits, match_all=self.options.match_all
+                    event.code, event.body, table, limits, match_all_columns=self.options.match_all
                 )
         if statements is None:
             self.needs_description = True
-            statements = split_large_binlog(format_rows_binlog(opposite, table, description, limits), description)
+            statements = split_large_binlog(format_rows_binlog(opposite_event, table, description, limits), description)
             self.sizes.add_statements(statements)
             return b"".join(map(client_safe_statements.terminate_statement, statements)), True
         self.sizes.add_statements(statements)
         flags = int.from_bytes(event.body[table.table_id_size : table.table_id_size + 2], "little")
-        before, after = wrap_row_flags(flags, description)
+        before, after = wrap_in_row_check_settings(flags, description)
         return b"".join(map(client_safe_statements.terminate_statement, [*before, *statements, *after])), False
 
     # -- unselected changes --------------------------------------------------------------------------------------------
 
-    def skip_records(self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> None:
+    def note_unselected_records(
+        self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> None:
         """Process records that are not selected: table definitions in them, and changes to selected rows."""
-        self.definitions.load_start(context.tracker.maps.history)
+        self.definitions.load_starting_definitions(context.tracker.maps.history)
         notes, codes = context.tracker.track_batch(batch), to_int_list(batch.frames["type_code"], start, stop)
         for index, code in enumerate(codes, start):
             table = notes.maps[index] if code in ROW_EVENTS else None
@@ -791,30 +831,30 @@ class FlashbackScript(msgspec.Struct):
                 is_checked = code in ROW_EVENTS or code in STATEMENT_EVENTS or code in _UNREADABLE_CHANGES
             if is_checked:
                 event = get_event(batch, index)
-                location = self._describe_location(context, event, _transaction_label(notes.owners[index]))
+                location = self._describe_location(context, event, _format_transaction_label(notes.transactions[index]))
                 if table is not None:
-                    keyed_table = self.definitions.describe_with_key(table)
-                    self._note_rows(event, keyed_table, location, limits)
+                    keyed_table = self.definitions.add_known_facts_and_key(table)
+                    self._record_unselected_rows(event, keyed_table, location, limits)
                 else:
-                    self._note_statement(event, location, limits)
+                    self._record_unselected_statement(event, location, limits)
             if code in _BOUNDARY_EVENTS or (code in ROW_EVENTS and self.skipped.is_open and not self.skipped.is_begun):
-                self._step_skipped(get_event(batch, index), is_relay_log=context.is_relay_log)
+                self._track_unselected_boundary(get_event(batch, index), is_relay_log=context.is_relay_log)
 
-    def _step_skipped(self, event: Event, *, is_relay_log: bool) -> None:
+    def _track_unselected_boundary(self, event: Event, *, is_relay_log: bool) -> None:
         """Note an event that may begin or end an unselected transaction; forget the changes of one without an end."""
         is_restart = event.code == _T.FORMAT_DESCRIPTION and not is_relay_log
         if self.skipped.is_open and (is_restart or event.code in GTID_EVENTS):
             self.conflicts.open_changes.clear()
             self.skipped.reset()
-        self.skipped.add_event(event.code, event.body)
+        self.skipped.advance_to_event(event.code, event.body)
         if not self.skipped.is_open:
-            self.conflicts.commit_changes()
+            self.conflicts.commit_open_changes()
 
-    def _note_rows(self, event: Event, table: TableMap, location: str, limits: Limits) -> None:
+    def _record_unselected_rows(self, event: Event, table: TableMap, location: str, limits: Limits) -> None:
         """Record the rows of an unselected event, and rows that foreign keys changed with them."""
         tables = self.conflicts.tables
         if table.full_name in tables:
-            self.conflicts.note_rows(location, table, (event.code, event.body), limits)
+            self.conflicts.record_unselected_rows(location, table, (event.code, event.body), limits)
         keys = self.definitions.foreign_keys
         if not (keys.keys and may_cascade(event, table.table_id_size)):
             return
@@ -822,40 +862,40 @@ class FlashbackScript(msgspec.Struct):
             changed = _find_updated_columns(event, table, limits)
         except (MalformedError, DecompressionError):
             changed = frozenset((column.name or "").lower() for column in table.columns)
-        for key, action in keys.iter_affected(table.full_name, changed):
-            self.conflicts.note_statement(key.child, f"{action} of {table.qualified_name} {location}")
+        for key, action in keys.iter_cascading_keys(table.full_name, changed):
+            self.conflicts.record_later_statement(key.child, f"{action} of {table.qualified_name} {location}")
 
-    def _note_statement(self, event: Event, location: str, limits: Limits) -> None:
+    def _record_unselected_statement(self, event: Event, location: str, limits: Limits) -> None:
         """Record a statement, or an unreadable change, that is not selected."""
         if event.code not in STATEMENT_EVENTS:
             if self.conflicts.tables and int.from_bytes(event.body[:6], "little") != DUMMY_TABLE_ID:
-                self.conflicts.note_unchecked(
+                self.conflicts.record_uncheckable_change(
                     f"{type_name(event.code)} {location}: it does not record which rows it changed"
                 )
             return
         try:
-            parts, sql = read_statement(event, limits)
+            parts, sql = read_event_query_and_text(event, limits)
         except (MalformedError, DecompressionError) as error:
-            self.conflicts.note_unchecked(f"the statement {location}: {error.args[0]}")
+            self.conflicts.record_uncheckable_change(f"the statement {location}: {error.args[0]}")
             return
         tables = self.conflicts.tables
         kind = get_query_kind(event.code, event.body) if event.code in QUERY_EVENTS else QueryKind.STATEMENT
         if tables and kind is QueryKind.STATEMENT and not _is_without_changes(sql, parts):
-            self._note_statement_text(_parse_statement(sql, parts), location, tables)
+            self._record_unselected_ddl(_parse_logged_ddl(sql, parts), location, tables)
         self.definitions.apply_statement(sql, parts)
 
-    def _note_statement_text(self, ddl: ParsedDdl, location: str, tables: Sequence[str]) -> None:
+    def _record_unselected_ddl(self, ddl: ParsedDdl, location: str, tables: Sequence[str]) -> None:
         """Record a later statement that redefines a selected table or may change its rows."""
-        subject, names = f"{statement_name(ddl.text)} {location}", find_defined_tables(ddl, tables)
+        subject, names = f"{get_statement_verb(ddl.text)} {location}", find_affected_tables(ddl, tables)
         if names is None:
             name = find_changed_table(ddl)
             names = [] if name is None else [name]
             if self.definitions.find_only_changed_table(ddl) is None and (
                 name is None or self.definitions.triggers.list_triggers(name)
             ):
-                self.conflicts.note_unchecked(f"{subject}, a statement that may change any table")
+                self.conflicts.record_uncheckable_change(f"{subject}, a statement that may change any table")
         for name in names:
-            self.conflicts.note_statement(name, subject)
+            self.conflicts.record_later_statement(name, subject)
 
 
 def _find_updated_columns(event: Event, table: TableMap, limits: Limits) -> frozenset[str] | None:
@@ -877,6 +917,6 @@ def _is_without_changes(sql: bytes, parts: QueryParts) -> bool:
     return _STATEMENTS_WITHOUT_CHANGES.match(sql) is not None or is_unfinished_alter(parts.status_vars)
 
 
-def _transaction_label(owner: TransactionOwner) -> str:
+def _format_transaction_label(transaction: OwningTransaction) -> str:
     """Return "transaction GTID" for messages; empty outside transactions."""
-    return f"transaction {owner.gtid}" if owner != NO_OWNER else ""
+    return f"transaction {transaction.gtid}" if transaction != NO_TRANSACTION else ""

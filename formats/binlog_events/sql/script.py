@@ -21,9 +21,9 @@ from binlogtool.format_api.format import BodyWithFindings
 from binlogtool.format_api.layout import Batch, FlatRecords, Kernel, to_int_list
 from binlogtool.format_api.row_output_interfaces import ScriptOptions, SidecarFiles
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
-from binlogtool.formats.binlog_events.ddl.statements import NO_BACKSLASH_ESCAPES
+from binlogtool.formats.binlog_events.ddl.split_sql_statements import NO_BACKSLASH_ESCAPES
 from binlogtool.formats.binlog_events.ddl.table_history import TableCatalog
-from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, type_name
+from binlogtool.formats.binlog_events.decode import NO_TRANSACTION, BinlogFileContext, OwningTransaction, type_name
 from binlogtool.formats.binlog_events.event_schemas import (
     QueryParts,
     decode_body,
@@ -41,48 +41,52 @@ from binlogtool.formats.binlog_events.gtid.gtid_events import (
 from binlogtool.formats.binlog_events.rows.rows_event import count_rows
 from binlogtool.formats.binlog_events.sql import client_safe_statements
 from binlogtool.formats.binlog_events.sql.client_safe_statements import (
+    explain_why_not_sendable,
     has_lossy_backslashes,
-    is_stored_program,
-    reason_to_leave_out,
+    is_stored_program_definition,
 )
-from binlogtool.formats.binlog_events.sql.format_literals import format_double, format_hex, quote_identifier
+from binlogtool.formats.binlog_events.sql.format_literals import (
+    format_double_literal,
+    format_hex_literal,
+    quote_identifier,
+)
 from binlogtool.formats.binlog_events.sql.row_statements import (
     RowEventWriter,
+    format_annotation_comments,
     format_row_comments,
-    format_statement_comments,
     select_rows_by_filter,
 )
 from binlogtool.formats.binlog_events.sql.script_state import (
     FINISHING_STATEMENTS,
     EventContext,
+    LargestStatementSize,
     PartialTransactions,
     ScriptFilter,
     ScriptTransaction,
     Statement,
-    StatementSizes,
     TerminatedStatement,
     Unwritable,
     build_event,
-    event_finding,
-    find_renamed_database,
+    find_mentioned_database,
     format_description_binlog,
     format_event_comment,
-    get_event_context,
     get_statement_kind,
-    read_query,
+    make_context_event_finding,
+    make_event_context,
+    read_query_and_text,
     terminate_statements,
 )
-from binlogtool.formats.binlog_events.sql.script_writer_with_kernels import FastScriptWriter
+from binlogtool.formats.binlog_events.sql.script_writer_with_kernels import CompiledScriptWriter
 from binlogtool.formats.binlog_events.sql.session_statements import (
     SET_GTID_AUTOMATIC,
     QuerySession,
     ScriptSession,
+    explain_different_effect,
     explain_refused_session,
-    find_doubt,
     has_gtids,
-    set_mariadb_gtid,
-    set_mysql_gtid,
-    set_parallel_replication,
+    write_mariadb_gtid_settings,
+    write_mysql_gtid_settings,
+    write_parallel_replication_setting,
 )
 from binlogtool.formats.binlog_events.status_variables import decode_status_variables
 from binlogtool.formats.binlog_events.transactions.boundaries import (
@@ -127,7 +131,7 @@ class ScriptFrame(msgspec.Struct):
     announced: FormatDescription | None = None
     missing: list[str] = msgspec.field(default_factory=list)
 
-    def write_description(self, context: BinlogFileContext, *, is_open: bool) -> bytes:
+    def format_description_if_new(self, context: BinlogFileContext, *, is_open: bool) -> bytes:
         """Return the BINLOG of FORMAT_DESCRIPTION; it must precede the events it describes, outside transactions."""
         description, previous = context.description, self.announced
         if description is previous or (is_open and previous is not None):
@@ -139,32 +143,34 @@ class ScriptFrame(msgspec.Struct):
             return b"" if previous is not None else client_safe_statements.format_script_header("a server")
         text = b"" if previous is not None else client_safe_statements.format_script_header(description.server_version)
         text += (
-            client_safe_statements.terminate_safe(b"ROLLBACK")
+            client_safe_statements.append_statement_end(b"ROLLBACK")
             if description.create_timestamp or previous is None
             else b""
         )
         if previous is not None and has_gtids(previous):  # MySQL refuses a BINLOG after a transaction with a GTID
-            text += client_safe_statements.terminate_safe(SET_GTID_AUTOMATIC)
-        text += client_safe_statements.terminate_safe(format_description_binlog(description))
-        return text + (client_safe_statements.terminate_safe(SET_GTID_AUTOMATIC) if has_gtids(description) else b"")
+            text += client_safe_statements.append_statement_end(SET_GTID_AUTOMATIC)
+        text += client_safe_statements.append_statement_end(format_description_binlog(description))
+        return text + (
+            client_safe_statements.append_statement_end(SET_GTID_AUTOMATIC) if has_gtids(description) else b""
+        )
 
-    def note_missing(self, description: str) -> None:
+    def record_missing_part(self, description: str) -> None:
         """Record a part of the log that is missing."""
         if description and len(self.missing) < _MAX_MISSING_LINES:
             self.missing.append(description)
 
-    def write_footer(self, session: ScriptSession, stopped: Sequence[str]) -> bytes:
+    def format_footer(self, session: ScriptSession, stop_reasons: Sequence[str]) -> bytes:
         """Return the lines that restore the client's state, and comments about missing parts.
 
-        `stopped`: why the script ends before the end of the log.
+        `stop_reasons`: why the script ends before the end of the log.
         """
         last = (
-            client_safe_statements.terminate_safe(SET_GTID_AUTOMATIC)
+            client_safe_statements.append_statement_end(SET_GTID_AUTOMATIC)
             if self.announced is not None and has_gtids(self.announced)
             else b""
         )
-        last += session.restore() + client_safe_statements.SCRIPT_FOOTER
-        lines = map(sanitize_line, (*self.missing, *stopped))
+        last += session.write_restored_session() + client_safe_statements.SCRIPT_FOOTER
+        lines = map(sanitize_line, (*self.missing, *stop_reasons))
         return last + b"".join(f"# {text}\n".encode("ascii", "backslashreplace") for text in lines)
 
 
@@ -193,7 +199,7 @@ class LoadDataFiles(msgspec.Struct):
     names: dict[int, str] = msgspec.field(default_factory=dict)
     file_count: int = 0
 
-    def add_part(self, context: EventContext) -> None:
+    def store_file_part(self, context: EventContext) -> None:
         """Store a part of a file, or drop a file that is not used.
 
         Raises:
@@ -216,7 +222,7 @@ class LoadDataFiles(msgspec.Struct):
             raise Unwritable("the beginning of the file is missing")
         self.sidecar_files.add(self.names[number], bytes(body[4:]))
 
-    def format_load_data(self, context: EventContext, sql: bytes) -> bytes:
+    def format_load_data_statement(self, context: EventContext, sql: bytes) -> bytes:
         """Return the LOAD DATA statement with the path of its file.
 
         Raises:
@@ -250,7 +256,7 @@ VariableEvent = tuple[int, Mapping[str, Any]]
 """(type code, decoded body) of an INTVAR, RAND or USER_VAR event."""
 
 
-def decode_variable(context: EventContext) -> VariableEvent:
+def decode_variable_event(context: EventContext) -> VariableEvent:
     """Decode the variable that an event sets.
 
     Raises:
@@ -265,12 +271,12 @@ def decode_variable(context: EventContext) -> VariableEvent:
         raise Unwritable("the name of the variable is not valid text")
     if code == _T.USER_VAR and "\0" in body["name"]:
         raise Unwritable("the name of the variable contains a zero byte, which servers refuse")
-    if isinstance(body.get("value"), float) and format_double(body["value"]) is None:
+    if isinstance(body.get("value"), float) and format_double_literal(body["value"]) is None:
         raise Unwritable("its value is not a finite number")
     return code, body
 
 
-def format_assignments(variables: Iterable[VariableEvent], session: ScriptSession) -> Iterator[bytes]:
+def iter_variable_assignments(variables: Iterable[VariableEvent], session: ScriptSession) -> Iterator[bytes]:
     """Yield the statements that set variables."""
     for code, body in variables:
         if code == _T.RAND:
@@ -278,29 +284,29 @@ def format_assignments(variables: Iterable[VariableEvent], session: ScriptSessio
         elif code == _T.INTVAR:
             yield f"SET {body['type']}={body['value']}".encode()
         else:
-            yield from _assign_user_variable(body, session)
+            yield from _format_user_variable_assignment(body, session)
 
 
-def _assign_user_variable(body: Mapping[str, Any], session: ScriptSession) -> list[bytes]:
+def _format_user_variable_assignment(body: Mapping[str, Any], session: ScriptSession) -> list[bytes]:
     """Return the statements that set a user variable."""
     quoted_name = quote_identifier(body["name"])
-    statements = [] if quoted_name.isascii() else session.set_for_names()
-    value = _format_user_value(body)
+    statements = [] if quoted_name.isascii() else session.write_session_for_utf8_names()
+    value = _format_user_variable_value(body)
     if body.get("type") == "STRING" and value.startswith(b"CAST"):
-        statements += session.set_variables({"@@session.collation_connection": str(body["charset"])})
-    before, after = session.set_no_backslash_escapes(0) if has_lossy_backslashes(quoted_name) else ([], [])
+        statements += session.write_changed_variables({"@@session.collation_connection": str(body["charset"])})
+    before, after = session.wrap_in_no_backslash_escapes(0) if has_lossy_backslashes(quoted_name) else ([], [])
     return [*statements, *before, b"SET @" + quoted_name + b":=" + value, *after]
 
 
-def _format_user_value(body: Mapping[str, Any]) -> bytes:
+def _format_user_variable_value(body: Mapping[str, Any]) -> bytes:
     """Return the value of a user variable as SQL."""
     value, kind = body.get("value"), body.get("type")
     if body.get("is_null") or kind is None:
         return b"NULL"
     if kind == "STRING":
-        raw = format_hex(value.encode() if isinstance(value, str) else bytes(value or b""))
+        raw = format_hex_literal(value.encode() if isinstance(value, str) else bytes(value or b""))
         return raw if body["charset"] == _BINARY else b"CAST(" + raw + b" AS CHAR)"
-    return (format_double(value) if isinstance(value, float) else str(value).encode()) or b"NULL"
+    return (format_double_literal(value) if isinstance(value, float) else str(value).encode()) or b"NULL"
 
 
 # --- Statements of single events ---
@@ -327,7 +333,7 @@ class EventStatementWriter:
     definitions: TableCatalog = field(default_factory=TableCatalog)
     rows: RowEventWriter = field(init=False)
     loads: LoadDataFiles = field(init=False)
-    sizes: StatementSizes = field(default_factory=StatementSizes)
+    sizes: LargestStatementSize = field(default_factory=LargestStatementSize)
 
     def __post_init__(self) -> None:
         self.rows = RowEventWriter(self.options, self.session, self.definitions)
@@ -347,67 +353,67 @@ class EventStatementWriter:
     def _write_mariadb_gtid(self, context: EventContext) -> list[bytes]:
         """Return the statements of MariaDB's GTID event."""
         gtid = read_mariadb_gtid(bytes(context.event.body))
-        self.transaction.current_owner = context.owner
+        self.transaction.current_transaction = context.transaction
         self.skips_next = bool((gtid.flags_extra or 0) & (START_ALTER | ROLLBACK_ALTER))
         self.script_filter.hold_transaction_start(self.session)
-        statements = set_parallel_replication(self.session, allowed=bool(gtid.flags2 & ALLOW_PARALLEL))
-        statements += set_mariadb_gtid(context.event, gtid, self.session) if self.options.gtids else []
+        statements = write_parallel_replication_setting(self.session, allowed=bool(gtid.flags2 & ALLOW_PARALLEL))
+        statements += write_mariadb_gtid_settings(context.event, gtid, self.session) if self.options.gtids else []
         if gtid.flags2 & PREPARED_XA:
             xa_id = XaId(gtid.format_id or 0, gtid.gtrid or b"", gtid.bqual or b"")
-            return [*statements, self.transaction.begin_xa(xa_id.text.encode())]
+            return [*statements, self.transaction.record_xa_start(xa_id.text.encode())]
         if not gtid.flags2 & STANDALONE:
-            self.transaction.begin()
+            self.transaction.record_begin()
             statements.append(b"START TRANSACTION")
         return statements
 
     def _write_mysql_gtid(self, context: EventContext) -> list[bytes]:
         """Return the statements of MySQL's GTID events."""
-        self.transaction.current_owner = context.owner
+        self.transaction.current_transaction = context.transaction
         self.script_filter.hold_transaction_start(self.session)
         if not self.options.gtids:
             return []
         gtid = read_mysql_gtid(context.event.code, bytes(context.event.body))
-        statements = set_mysql_gtid(context.event, gtid, context.owner.gtid, self.session)
+        statements = write_mysql_gtid_settings(context.event, gtid, context.transaction.gtid, self.session)
         self.transaction.has_unused_gtid = self.session.gtid_next != "AUTOMATIC"
         return statements
 
     def _write_query(self, context: EventContext) -> Sequence[Statement]:
         """Return the statements of a QUERY or EXECUTE_LOAD_QUERY event."""
-        (parts, sql), kind = read_query(context), get_statement_kind(context)
+        (parts, sql), kind = read_query_and_text(context), get_statement_kind(context)
         if kind is None or kind is QueryKind.STATEMENT:
-            return self._write_statement(context, parts, sql)
+            return self._write_logged_statement(context, parts, sql)
         if kind in (QueryKind.BEGIN, QueryKind.XA_START):
             self.script_filter.hold_transaction_start(self.session)
-        statements: list[Statement] = [*self._set_session(context, parts)]
-        self.transaction.note_statement(kind, sql)
-        return statements + self._check_text(sql)
+        statements: list[Statement] = [*self._write_session_settings(context, parts)]
+        self.transaction.record_transaction_statement(kind, sql)
+        return statements + self._write_client_safe_text(sql)
 
-    def _write_statement(self, context: EventContext, parts: QueryParts, sql: bytes) -> list[Statement]:
+    def _write_logged_statement(self, context: EventContext, parts: QueryParts, sql: bytes) -> list[Statement]:
         """Return a statement other than BEGIN, COMMIT and the like, with the session that it needs."""
         pending, self.pending_variables = self.pending_variables, []
         if self.skips_next:
             return []
-        if self.script_filter.stop_if_matched(context, sql, parts.db):
+        if self.script_filter.stop_if_statement_matches(context, sql, parts.db):
             return []
         if self.needs_definitions:
             self.definitions.apply_statement(sql, parts)
-        if self.script_filter.exclude_statement(context, parts, sql):
+        if self.script_filter.exclude_if_unselected(context, parts, sql):
             return []
-        renamed = find_renamed_database(sql, self.options.rename_databases)
+        renamed = find_mentioned_database(sql, self.options.rename_databases)
         if renamed is not None:
             raise Unwritable(f"its text contains the name {renamed}, and --rewrite does not change statement texts")
         statements: list[Statement] = [
-            *format_assignments(pending, self.session),
-            *self._write_use(parts.db, context.event.flags),
+            *iter_variable_assignments(pending, self.session),
+            *self._write_use_if_needed(parts.db, context.event.flags),
         ]
-        statements += self._set_session(context, parts)
+        statements += self._write_session_settings(context, parts)
         if context.event.code == _T.EXECUTE_LOAD_QUERY:
-            sql = self.loads.format_load_data(context, sql)
-        text = self._check_text(sql, is_load_data=context.event.code == _T.EXECUTE_LOAD_QUERY)
+            sql = self.loads.format_load_data_statement(context, sql)
+        text = self._write_client_safe_text(sql, is_load_data=context.event.code == _T.EXECUTE_LOAD_QUERY)
         self.transaction.has_unused_gtid = False
         return [*statements, *text]
 
-    def _set_session(self, context: EventContext, parts: QueryParts) -> list[bytes]:
+    def _write_session_settings(self, context: EventContext, parts: QueryParts) -> list[bytes]:
         """Return the SET statements for the session of a statement."""
         event = context.event
         status = decode_status_variables(parts.status_vars)
@@ -415,30 +421,34 @@ class EventStatementWriter:
         if reason is not None:
             raise Unwritable(reason)
         query = QuerySession(status, event.time, parts.thread_id, bool(self.transaction.rollback_statements))
-        return self.session.set_for_query(query, context.file.description)
+        return self.session.write_session_for_query(query, context.file.description)
 
-    def _check_text(self, sql: bytes, *, is_load_data: bool = False) -> list[Statement]:
+    def _write_client_safe_text(self, sql: bytes, *, is_load_data: bool = False) -> list[Statement]:
         """Return an SQL text from the log, preceded by the sql_mode that a client needs to parse it.
 
         Args:
-            is_load_data: whether it is a LOAD DATA, see `reason_to_leave_out`.
+            is_load_data: whether it is a LOAD DATA, see `explain_why_not_sendable`.
 
         Raises:
             Unwritable: clients or servers would misread the text.
         """
         charset, mode = self.session.charset, self.session.sql_mode
         text, reason = client_safe_statements.make_client_safe_or_explain(sql, charset, mode)
-        if reason is not None and client_safe_statements.is_same_without_escapes(sql, charset, mode):
-            return self._check_text_without_escapes(sql, reason, is_load_data=is_load_data)
-        reason = reason or reason_to_leave_out(sql, charset, mode, is_load_data=is_load_data)
+        if reason is not None and client_safe_statements.is_same_without_backslash_escapes(sql, charset, mode):
+            return self._write_text_without_escapes(sql, reason, is_load_data=is_load_data)
+        reason = reason or explain_why_not_sendable(sql, charset, mode, is_load_data=is_load_data)
         if reason is not None:
             raise Unwritable(reason)
         return [
-            *(self.session.repeat_sql_mode() if client_safe_statements.is_mode_dependent(sql, charset) else ()),
+            *(
+                self.session.write_sql_mode_again()
+                if client_safe_statements.is_sql_mode_dependent(sql, charset)
+                else ()
+            ),
             text,
         ]
 
-    def _check_text_without_escapes(self, sql: bytes, reason: str, *, is_load_data: bool) -> list[Statement]:
+    def _write_text_without_escapes(self, sql: bytes, reason: str, *, is_load_data: bool) -> list[Statement]:
         """Return a text that clients agree on only under NO_BACKSLASH_ESCAPES: names have backslashes at line ends.
 
         Args:
@@ -449,13 +459,13 @@ class EventStatementWriter:
         """
         charset, mode = self.session.charset, self.session.sql_mode | NO_BACKSLASH_ESCAPES
         text, other_reason = client_safe_statements.make_client_safe_or_explain(sql, charset, mode)
-        other_reason = other_reason or reason_to_leave_out(sql, charset, mode, is_load_data=is_load_data)
-        if other_reason is not None or is_stored_program(sql, charset, mode):
+        other_reason = other_reason or explain_why_not_sendable(sql, charset, mode, is_load_data=is_load_data)
+        if other_reason is not None or is_stored_program_definition(sql, charset, mode):
             raise Unwritable(reason)
-        before, after = self.session.set_no_backslash_escapes(mode)
+        before, after = self.session.wrap_in_no_backslash_escapes(mode)
         return [*before, TerminatedStatement((client_safe_statements.terminate_statement(text, charset),)), *after]
 
-    def _write_use(self, database: bytes, flags: int) -> list[bytes]:
+    def _write_use_if_needed(self, database: bytes, flags: int) -> list[bytes]:
         """Return the USE statement for a database that is not the current one of the session."""
         if flags & EventFlag.SUPPRESS_USE:
             self.session.database = None  # it may be a CREATE or DROP DATABASE
@@ -464,8 +474,8 @@ class EventStatementWriter:
             return []
         self.session.database = database
         text = database.decode("utf-8", "surrogateescape")
-        name = (self.options.rename_databases.find(text) or text).encode("utf-8", "surrogateescape")
-        statements = [] if name.isascii() else self.session.set_for_names()
+        name = (self.options.rename_databases.find_new_name(text) or text).encode("utf-8", "surrogateescape")
+        statements = [] if name.isascii() else self.session.write_session_for_utf8_names()
         target, mode = b" `" + name.replace(b"`", b"``") + b"`", NO_BACKSLASH_ESCAPES
         if _PLAIN_NAME.fullmatch(name):
             return [*statements, b"USE" + target]
@@ -475,7 +485,7 @@ class EventStatementWriter:
         if reason is not None:
             raise Unwritable(f"the name of its database cannot be written: {reason}")
         before, after = (
-            self.session.set_no_backslash_escapes(mode)
+            self.session.wrap_in_no_backslash_escapes(mode)
             if client_safe_statements.has_lossy_backslashes(name)
             else ([], [])
         )
@@ -483,24 +493,24 @@ class EventStatementWriter:
 
     def _write_commit(self, context: EventContext) -> list[bytes]:
         """End the transaction and return COMMIT."""
-        self.transaction.end()
+        self.transaction.record_end()
         return [b"COMMIT"]
 
     def _write_xa_prepare(self, context: EventContext) -> list[bytes]:
         """Return XA PREPARE, or XA COMMIT … ONE PHASE."""
         one_phase, *parts = parse_xa_prepare(bytes(context.event.body))
         xid = XaId(*parts).text.encode()
-        self.transaction.take_rollback()
+        self.transaction.close_and_get_rollback()
         return [b"XA COMMIT " + xid + b" ONE PHASE" if one_phase else b"XA PREPARE " + xid]
 
     def _keep_for_next_statement(self, context: EventContext) -> list[bytes]:
         """Keep a variable for the next statement; return no statements."""
-        self.pending_variables.append(decode_variable(context))
+        self.pending_variables.append(decode_variable_event(context))
         return []
 
-    def _keep_load_data(self, context: EventContext) -> list[bytes]:
+    def _store_load_data_part(self, context: EventContext) -> list[bytes]:
         """Store a part of a file for LOAD DATA; return no statements."""
-        self.loads.add_part(context)
+        self.loads.store_file_part(context)
         return []
 
 
@@ -509,7 +519,7 @@ EVENT_WRITERS: Mapping[int, Callable[[EventStatementWriter, EventContext], Seque
     **dict.fromkeys((_T.GTID_LOG, _T.GTID_TAGGED_LOG, _T.ANONYMOUS_GTID), EventStatementWriter._write_mysql_gtid),
     **dict.fromkeys(STATEMENT_EVENTS, EventStatementWriter._write_query),
     **dict.fromkeys(VARIABLE_EVENTS, EventStatementWriter._keep_for_next_statement),
-    **dict.fromkeys(LOAD_DATA_EVENTS, EventStatementWriter._keep_load_data),
+    **dict.fromkeys(LOAD_DATA_EVENTS, EventStatementWriter._store_load_data_part),
     _T.XID: EventStatementWriter._write_commit,
     _T.XA_PREPARE: EventStatementWriter._write_xa_prepare,
 }
@@ -536,21 +546,21 @@ class SqlScript(EventStatementWriter):
     ends_open: bool = False
     """True if the log ended inside a transaction, which the script rolls back."""
     partial_transactions: PartialTransactions = field(default_factory=PartialTransactions)
-    _fast_path: tuple[BinlogFileContext, FastScriptWriter] | None = None
+    _fast_path: tuple[BinlogFileContext, CompiledScriptWriter] | None = None
 
-    def read_records(
+    def make_record_texts(
         self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
     ) -> list[bytes | BodyWithFindings]:
         """Return the text for each record."""
-        self.definitions.load_start(context.tracker.maps.history)
+        self.definitions.load_starting_definitions(context.tracker.maps.history)
         notes = context.tracker.track_batch(batch)
-        owners, maps = notes.owners[start:stop], notes.maps[start:stop]
+        owners, maps = notes.transactions[start:stop], notes.maps[start:stop]
         return [
-            self._write_record(get_event_context(context, batch, index, get_event(batch, index), owner, table, limits))
+            self._write_record(make_event_context(context, batch, index, get_event(batch, index), owner, table, limits))
             for index, owner, table in zip(range(start, stop), owners, maps, strict=True)
         ]
 
-    def write_compiled(
+    def write_until_unsupported(
         self,
         context: BinlogFileContext,
         batch: Batch | FlatRecords,
@@ -559,44 +569,48 @@ class SqlScript(EventStatementWriter):
         limits: Limits,
         compile_: Callable[[Kernel], Kernel],
     ) -> tuple[bytes | memoryview, int]:
-        """Write the first of these records with compiled code (`ScriptWriter.write_compiled`)."""
+        """Write the first of these records with compiled code (`ScriptWriter.write_until_unsupported`)."""
         if self._fast_path is None or self._fast_path[0] is not context:
-            self._fast_path = (context, FastScriptWriter(context, compile_))
+            self._fast_path = (context, CompiledScriptWriter(context, compile_))
         if self.frame.announced is not context.description or start == stop:
             return b"", start
-        text, reached = self._fast_path[1].write(self, batch, start, stop, limits)
+        text, reached = self._fast_path[1].write_events(self, batch, start, stop, limits)
         self.sizes.add_text(text, context.description)
         self.is_empty = self.is_empty and reached == start
         return text, reached
 
-    def skip_records(self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> None:
+    def note_unselected_records(
+        self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> None:
         """Process records that are not selected: table definitions and transactions in them."""
-        owners = context.tracker.track_batch(batch).owners
-        self.definitions.load_start(context.tracker.maps.history)
+        owners = context.tracker.track_batch(batch).transactions
+        self.definitions.load_starting_definitions(context.tracker.maps.history)
         for index, code in enumerate(to_int_list(batch.frames["type_code"], start, stop), start):
             if code in _CHANGE_EVENTS or code in _COMMIT_EVENTS:
-                self._note_event(context, batch, index, owners[index], limits)
+                self._track_unselected_event(context, batch, index, owners[index], limits)
 
-    def _note_event(
-        self, context: BinlogFileContext, batch: Batch, index: int, owner: TransactionOwner, limits: Limits
+    def _track_unselected_event(
+        self, context: BinlogFileContext, batch: Batch, index: int, transaction: OwningTransaction, limits: Limits
     ) -> None:
         """Process an event that is not selected."""
         event = get_event(batch, index)
         kind = get_query_kind(event.code, event.body) if event.code in QUERY_EVENTS else None
         if kind in (None, QueryKind.STATEMENT) or kind in FINISHING_STATEMENTS:
             if event.code in _CHANGE_EVENTS and kind not in FINISHING_STATEMENTS:
-                self.partial_transactions.last_skipped = owner
-            self.partial_transactions.note_change(owner, self.partial_transactions.last_written)
+                self.partial_transactions.last_skipped = transaction
+            self.partial_transactions.count_if_partly_selected(transaction, self.partial_transactions.last_written)
         if self.needs_definitions and kind is QueryKind.STATEMENT:
             with suppress(MalformedError, DecompressionError):
-                parts, sql = read_query(get_event_context(context, batch, index, event, owner, None, limits))
+                parts, sql = read_query_and_text(
+                    make_event_context(context, batch, index, event, transaction, None, limits)
+                )
                 self.definitions.apply_statement(sql, parts)
 
     @property
     def is_idle(self) -> bool:
         """True if nothing waits for the next event."""
         nothing_pending = not (self.pending_variables or self.skips_next) and self.rows.is_empty
-        is_as_logged = not self.transaction.is_damaged and self.transaction.implied_owner == NO_OWNER
+        is_as_logged = not self.transaction.is_damaged and self.transaction.implied_transaction == NO_TRANSACTION
         return nothing_pending and is_as_logged and self.script_filter.is_idle
 
     # -- the beginning and the end -------------------------------------------------------------------------------------
@@ -606,29 +620,29 @@ class SqlScript(EventStatementWriter):
         """True if a transaction has begun and its end was not read."""
         return self.transaction.groups.is_open
 
-    def handle_missing_records(self, what: str = "") -> bytes:
+    def write_text_for_gap(self, what: str = "") -> bytes:
         """Roll back the open transaction, and write nothing until the next one begins."""
-        self.frame.note_missing(what)
-        self.transaction.note_loss()
-        return self._roll_back()
+        self.frame.record_missing_part(what)
+        self.transaction.record_loss()
+        return self._write_rollback()
 
     def finish(self) -> bytes:
         """Close what is open, list missing parts, and restore the client's state; return the text."""
         if self.frame.announced is None:
             return b""
         is_complete = not (self.transaction.is_damaged or self.stop_finding)
-        last = self._flush_rows(self.frame.announced) if is_complete else b""
-        last += self._commit_implied(NO_OWNER)
-        rollback = self._roll_back()
+        last = self._end_pending_row_statement(self.frame.announced) if is_complete else b""
+        last += self._commit_implied_if_ended(NO_TRANSACTION)
+        rollback = self._write_rollback()
         self.ends_open, last = bool(rollback) and is_complete, last + rollback
-        return last + self.frame.write_footer(self.session, [self.stop_finding.message] if self.stop_finding else [])
+        return last + self.frame.format_footer(self.session, [self.stop_finding.message] if self.stop_finding else [])
 
     def final_findings(self) -> Sequence[Finding]:
         """Return findings about parts that the options left out, and about requirements of the script."""
         description, partial = self.frame.announced, list(self.partial_transactions.list_findings())
         unfinished = make_finding("incomplete-transaction", None, 0, _ROLLED_BACK, severity=Severity.WARNING)
         return [
-            *self.script_filter.list_findings(),
+            *self.script_filter.list_left_out_findings(),
             *(partial or ([unfinished] if self.ends_open else [])),
             *self.sizes.list_findings(description),
         ]
@@ -638,51 +652,57 @@ class SqlScript(EventStatementWriter):
     def _write_record(self, context: EventContext) -> bytes | BodyWithFindings:
         """Return the text for one record."""
         code = context.event.code
-        prefix = self.frame.write_description(context.file, is_open=self.transaction.groups.is_open)
+        prefix = self.frame.format_description_if_new(context.file, is_open=self.transaction.groups.is_open)
         if (context.file.encrypted_without_key and code not in EVENT_TYPE_NAMES) or self.stop_finding is not None:
             return prefix  # the finding about the file covers all of them
         was_open = self.transaction.groups.is_open
         is_payload = code == _T.TRANSACTION_PAYLOAD
-        step = GroupStep.OUTSIDE if is_payload else self.transaction.groups.add_event(code, context.event.body)
-        if self.transaction.is_damaged and not self.transaction.resume_after_loss(context, step):
+        step = GroupStep.OUTSIDE if is_payload else self.transaction.groups.advance_to_event(code, context.event.body)
+        if self.transaction.is_damaged and not self.transaction.try_resume_after_loss(context, step):
             return prefix
         if code not in _ROW_EVENTS:
-            prefix += self._flush_rows(context.file.description)
-        prefix += self._commit_implied(context.owner)
+            prefix += self._end_pending_row_statement(context.file.description)
+        prefix += self._commit_implied_if_ended(context.transaction)
         if code in GTID_EVENTS or (step is GroupStep.OPENS and not was_open):
-            prefix += self._roll_back()  # the previous transaction has no end
+            prefix += self._write_rollback()  # the previous transaction has no end
             self.transaction.status_vars = b""
-        if not self.skips_next and self.script_filter.stop_at_annotation(context):
+        if not self.skips_next and self.script_filter.stop_if_annotation_matches(context):
             return prefix
-        return self._write_event(context, step, prefix)
+        return self._write_event_with_findings(context, step, prefix)
 
-    def _write_event(self, context: EventContext, step: GroupStep, prefix: bytes) -> bytes | BodyWithFindings:
+    def _write_event_with_findings(
+        self, context: EventContext, step: GroupStep, prefix: bytes
+    ) -> bytes | BodyWithFindings:
         """Return the text of a record, with findings if something is missing.
 
         `context`: the event. `step`: its role in its transaction. `prefix`: the text before it.
         """
         session = self.session.copy()
         try:
-            context = self._select_rows(context)
+            context = self._reduce_to_selected_rows(context)
             statements, findings = self._write_statements(context)
         except (MalformedError, DecompressionError, Unwritable) as error:
             self.transaction.is_damaged = self.transaction.groups.is_open
             self.session = self.rows.session = session  # the statements that would change it are not written either
             reason = f"{type_name(context.event.code)} cannot be written as a statement: {error.args[0]}"
-            rollback = self._roll_back() if self.transaction.is_damaged or self.transaction.has_unused_gtid else b""
-            return BodyWithFindings(prefix + rollback, (event_finding(context, "payload-undecodable", reason),))
+            rollback = (
+                self._write_rollback() if self.transaction.is_damaged or self.transaction.has_unused_gtid else b""
+            )
+            return BodyWithFindings(
+                prefix + rollback, (make_context_event_finding(context, "payload-undecodable", reason),)
+            )
         text = self._assemble_text(
             context, step, statements, self._write_event_as_comments(context) if self.options.comments else b""
         )
         return BodyWithFindings(prefix + text, findings) if findings else prefix + text
 
-    def _select_rows(self, context: EventContext) -> EventContext:
+    def _reduce_to_selected_rows(self, context: EventContext) -> EventContext:
         """Return the event reduced to its selected rows."""
         condition, table, event = self.options.row_filter, context.table, context.event
         if condition is None or table is None or event.code not in ROW_EVENTS:
             return context
         selected, _ = select_rows_by_filter(
-            context.file, event, self.definitions.describe_table(table), condition, context.limits
+            context.file, event, self.definitions.add_known_column_facts(table), condition, context.limits
         )
         if selected is None or selected is event:
             return replace(context, left_out=selected is None)
@@ -695,13 +715,13 @@ class SqlScript(EventStatementWriter):
             with suppress(MalformedError):
                 self.transaction.status_vars = parse_query(bytes(context.event.body)).status_vars
         if context.event.code not in ROW_EVENTS or context.table is None:
-            return format_statement_comments(context, self.transaction.status_vars)
+            return format_annotation_comments(context, self.transaction.status_vars)
         if context.left_out or (
             self.options.includes_table is not None and not self.options.includes_table(context.table.qualified_name)
         ):
             return b""
         try:
-            return format_row_comments(context, self.definitions.describe_table(context.table))
+            return format_row_comments(context, self.definitions.add_known_column_facts(context.table))
         except (MalformedError, DecompressionError) as error:
             return f"### not shown: {sanitize_line(str(error.args[0]))}\n".encode()
 
@@ -709,52 +729,58 @@ class SqlScript(EventStatementWriter):
         self, context: EventContext, step: GroupStep, statements: Sequence[Statement], comments: bytes
     ) -> bytes:
         """Return the text of an event; if only parts are selected, the text that its transaction may write so far."""
-        self.script_filter.note_transaction_end(context, step)
+        self.script_filter.record_transaction_end(context, step)
         self.sizes.add_statements(statements)
         if statements and context.event.code in _CHANGE_EVENTS:
             self.is_empty = False
             if get_statement_kind(context) in (None, QueryKind.STATEMENT):
-                self.partial_transactions.last_written = context.owner
-                self.partial_transactions.note_change(context.owner, self.partial_transactions.last_skipped)
+                self.partial_transactions.last_written = context.transaction
+                self.partial_transactions.count_if_partly_selected(
+                    context.transaction, self.partial_transactions.last_skipped
+                )
         parts = terminate_statements(
             statements, self.session.charset if context.event.code in STATEMENT_EVENTS else None
         )
-        if statements and self.transaction.begin_implied(context):
-            parts.insert(0, client_safe_statements.terminate_safe(b"START TRANSACTION"))
+        if statements and self.transaction.begin_implied_if_needed(context):
+            parts.insert(0, client_safe_statements.append_statement_end(b"START TRANSACTION"))
         if statements or comments or context.event.code in GTID_EVENTS or context.event.code == _T.FORMAT_DESCRIPTION:
             parts[:0] = [format_event_comment(context), comments]
         text = self.script_filter.release_text(
-            context, step, b"".join(parts), changes=bool(statements), shows=bool(statements or comments)
+            context, step, b"".join(parts), has_statements=bool(statements), has_output=bool(statements or comments)
         )
         if text is None:
-            self._discard_transaction()
+            self._discard_unselected_transaction()
         return text or b""
 
-    def _discard_transaction(self) -> None:
+    def _discard_unselected_transaction(self) -> None:
         """Restore the session from before a transaction of which nothing was selected."""
-        session = self.script_filter.discard_transaction()
+        session = self.script_filter.discard_held_start()
         if session is not None:
             self.session = self.rows.session = session
-            self.transaction.end()
+            self.transaction.record_end()
 
-    def _flush_rows(self, description: FormatDescription) -> bytes:
+    def _end_pending_row_statement(self, description: FormatDescription) -> bytes:
         """Return the pending row events of a statement whose end is not selected."""
-        statements = self.rows.flush(description)
+        statements = self.rows.end_pending_statement(description)
         self.sizes.add_statements(statements)
         return b"".join(terminate_statements(statements, None))
 
-    def _roll_back(self) -> bytes:
+    def _write_rollback(self) -> bytes:
         """Return the rollback of the open transaction, and drop its pending row events and variables."""
-        self.rows.discard()
+        self.rows.discard_pending_events()
         self.pending_variables.clear()
-        self._discard_transaction()
-        rollback = self.transaction.take_rollback()
+        self._discard_unselected_transaction()
+        rollback = self.transaction.close_and_get_rollback()
         note = b"# the rest of this transaction is missing\n" if rollback else b""
-        return note + b"".join(map(client_safe_statements.terminate_safe, rollback))
+        return note + b"".join(map(client_safe_statements.append_statement_end, rollback))
 
-    def _commit_implied(self, owner: TransactionOwner) -> bytes:
+    def _commit_implied_if_ended(self, transaction: OwningTransaction) -> bytes:
         """Return COMMIT for a transaction that this script began itself, when another transaction begins."""
-        return client_safe_statements.terminate_safe(b"COMMIT") if self.transaction.end_implied(owner) else b""
+        return (
+            client_safe_statements.append_statement_end(b"COMMIT")
+            if self.transaction.end_implied_if_needed(transaction)
+            else b""
+        )
 
     # -- statements ----------------------------------------------------------------------------------------------------
 
@@ -762,22 +788,24 @@ class SqlScript(EventStatementWriter):
         """Return the statements of an event, and findings about them."""
         code = context.event.code
         if code in _ROW_EVENTS:
-            statements, reason = self.rows.write_event(context)
-            self._count_rows(context)
-            return statements, (event_finding(context, "statement-inexact", reason),) if reason else ()
+            statements, reason = self.rows.write_row_event(context)
+            self._count_written_rows(context)
+            return statements, (make_context_event_finding(context, "statement-inexact", reason),) if reason else ()
         if code in _EVENTS_WITHOUT_STATEMENT:
             if code == _T.FORMAT_DESCRIPTION and not context.file.is_relay_log:
-                return [*self.transaction.take_rollback()], ()  # the server crashed in the open transaction
+                return [*self.transaction.close_and_get_rollback()], ()  # the server crashed in the open transaction
             return [], ()
         write = EVENT_WRITERS.get(code)
         if write is not None:
             statements = write(self, context)
-            return statements, tuple(self._iter_doubts(context)) if statements and code in STATEMENT_EVENTS else ()
+            return statements, tuple(
+                self._iter_inexact_findings(context)
+            ) if statements and code in STATEMENT_EVENTS else ()
         if context.event.flags & EventFlag.IGNORABLE:
             return [], ()
         raise Unwritable(_UNWRITABLE_REASONS.get(code, "unknown event type"))
 
-    def _count_rows(self, context: EventContext) -> None:
+    def _count_written_rows(self, context: EventContext) -> None:
         """Count the row changes of an event that are written."""
         tables, event, table = self.options.includes_table, context.event, context.table
         if tables is None or table is None or context.left_out or event.code not in ROW_EVENTS:
@@ -786,12 +814,12 @@ class SqlScript(EventStatementWriter):
         self.row_changes = (self.row_changes or 0) + count
 
     @staticmethod
-    def _iter_doubts(context: EventContext) -> Iterator[Finding]:
+    def _iter_inexact_findings(context: EventContext) -> Iterator[Finding]:
         """Yield a finding if a statement has a different effect in a script than it had originally."""
-        parts, sql = read_query(context)
-        reason = find_doubt(decode_status_variables(parts.status_vars), sql)
+        parts, sql = read_query_and_text(context)
+        reason = explain_different_effect(decode_status_variables(parts.status_vars), sql)
         if reason is not None:
-            yield event_finding(context, "statement-inexact", reason)
+            yield make_context_event_finding(context, "statement-inexact", reason)
 
 
 _UNWRITABLE_REASONS: Mapping[int, str] = {
@@ -800,10 +828,10 @@ _UNWRITABLE_REASONS: Mapping[int, str] = {
 }
 
 
-def create_script(wording: ScriptOptions) -> SqlScript | FlashbackScript:
+def create_script(options: ScriptOptions) -> SqlScript | FlashbackScript:
     """Create the writer of the script that the options request (`OutputRules.start_script`)."""
-    if not wording.flashback:
-        return SqlScript(wording)
+    if not options.flashback:
+        return SqlScript(options)
     from binlogtool.formats.binlog_events.sql.flashback import FlashbackScript
 
-    return FlashbackScript(wording)
+    return FlashbackScript(options)

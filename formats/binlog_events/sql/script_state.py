@@ -22,7 +22,7 @@ from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.layout import Batch
 from binlogtool.format_api.row_output_interfaces import DatabaseRenames, ScriptOptions
-from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, type_name
+from binlogtool.formats.binlog_events.decode import NO_TRANSACTION, BinlogFileContext, OwningTransaction, type_name
 from binlogtool.formats.binlog_events.event_schemas import Event, QueryParts, parse_load_query, parse_query
 from binlogtool.formats.binlog_events.rows.rows_event import uncompress_rows
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
@@ -33,7 +33,7 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     EVENTS_ENDING_TRANSACTIONS,
     GroupStep,
     QueryKind,
-    TransactionGroups,
+    TransactionGroupState,
     get_query_kind,
 )
 from binlogtool.formats.binlog_events.wire_format import (
@@ -46,7 +46,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     EventType,
     FormatDescription,
     clear_in_use_flag,
-    unpack_block,
+    unpack_compressed_block,
 )
 from binlogtool.limits import MIB, Limits
 
@@ -56,13 +56,13 @@ _MAX_NAME_BYTES = 64 * 3
 """Maximum size of a database name in bytes: servers allow 64 characters."""
 
 
-def rename_database(table: TableMap, databases: DatabaseRenames) -> TableMap:
+def rename_table_map_database(table: TableMap, database_renames: DatabaseRenames) -> TableMap:
     """Return the TABLE_MAP with its database renamed, including the stored bytes.
 
     Raises:
         UsageError: the new name is too long for a TABLE_MAP.
     """
-    new_name = databases.find(table.database)
+    new_name = database_renames.find_new_name(table.database)
     if new_name is None:
         return table
     cached = table.memo.get(("renamed", new_name))
@@ -77,7 +77,7 @@ def rename_database(table: TableMap, databases: DatabaseRenames) -> TableMap:
     return result
 
 
-def find_renamed_database(sql: bytes, databases: Mapping[str, str]) -> str | None:
+def find_mentioned_database(sql: bytes, databases: Mapping[str, str]) -> str | None:
     """Return the first database to be renamed that the text of a statement mentions; None if it mentions none."""
     for old in databases:
         pattern = rb"(?<![\w$])" + re.escape(old.encode()) + rb"(?![\w$])"
@@ -102,7 +102,7 @@ class EventContext(msgspec.Struct, frozen=True):
 
     file: BinlogFileContext
     event: Event
-    owner: TransactionOwner
+    transaction: OwningTransaction
     table: TableMap | None
     limits: Limits
     raw: memoryview
@@ -110,33 +110,35 @@ class EventContext(msgspec.Struct, frozen=True):
     left_out: bool = False
 
 
-def get_event_context(
-    context: BinlogFileContext,
+def make_event_context(
+    file_context: BinlogFileContext,
     batch: Batch,
     index: int,
     event: Event,
-    owner: TransactionOwner,
+    transaction: OwningTransaction,
     table: TableMap | None,
     limits: Limits,
 ) -> EventContext:
     """Return event `index` of a batch in its context."""
     low, high = int(batch.frames["offset"][index]), int(batch.frames["end"][index])
-    return EventContext(context, event, owner, table, limits, batch.window[low:high], batch.inner_offset(index))
+    return EventContext(
+        file_context, event, transaction, table, limits, batch.window[low:high], batch.inner_offset(index)
+    )
 
 
-def read_query(context: EventContext) -> tuple[QueryParts, bytes]:
+def read_query_and_text(event_context: EventContext) -> tuple[QueryParts, bytes]:
     """Return the parts of a QUERY or LOAD DATA event, and its text.
 
     Raises:
         MalformedError, DecompressionError: the event cannot be read.
     """
-    return read_statement(context.event, context.limits)
+    return read_event_query_and_text(event_context.event, event_context.limits)
 
 
-def read_statement(event: Event, limits: Limits) -> tuple[QueryParts, bytes]:
-    """Return the parts of a QUERY or LOAD DATA event, and its text; raises the same errors as `read_query`."""
+def read_event_query_and_text(event: Event, limits: Limits) -> tuple[QueryParts, bytes]:
+    """Return the parts of a QUERY or LOAD DATA event, and its text; raises the same errors as `read_query_and_text`."""
     parts = (parse_load_query if event.code == EventType.EXECUTE_LOAD_QUERY else parse_query)(bytes(event.body))
-    return parts, unpack_block(parts.sql, limits) if event.code == EventType.QUERY_COMPRESSED else parts.sql
+    return parts, unpack_compressed_block(parts.sql, limits) if event.code == EventType.QUERY_COMPRESSED else parts.sql
 
 
 def format_event_comment(context: EventContext) -> bytes:
@@ -144,7 +146,7 @@ def format_event_comment(context: EventContext) -> bytes:
     position = str(context.event.start)
     if context.nested_offset >= 0:
         position += f"+{context.nested_offset}"
-    label = context.owner.gtid if context.event.code in GTID_EVENTS else None
+    label = context.transaction.gtid if context.event.code in GTID_EVENTS else None
     if context.event.code == EventType.FORMAT_DESCRIPTION:
         label = context.file.name
     label = f" {label}" if label and label.isprintable() else ""
@@ -162,25 +164,26 @@ class ScriptTransaction(msgspec.Struct):
     """State of the open transaction of a script.
 
     `rollback_statements`: the statements that roll it back. `is_damaged`: a part of it is lost, so the rest must not be
-    written. `current_owner`: the transaction whose beginning was written. `implied_owner`: the transaction that the
+    written. `current_transaction`: the transaction whose beginning was written. `implied_transaction`: the transaction
+    that the
     script began itself, because its beginning is not selected. `has_unused_gtid`: MySQL's session has a GTID that no
     transaction has used yet; a ROLLBACK releases it. `status_vars`: status variables of its last QUERY.
     """
 
-    groups: TransactionGroups = msgspec.field(default_factory=TransactionGroups)
+    groups: TransactionGroupState = msgspec.field(default_factory=TransactionGroupState)
     rollback_statements: tuple[bytes, ...] = ()
     is_damaged: bool = False
-    current_owner: TransactionOwner = NO_OWNER
-    implied_owner: TransactionOwner = NO_OWNER
+    current_transaction: OwningTransaction = NO_TRANSACTION
+    implied_transaction: OwningTransaction = NO_TRANSACTION
     has_unused_gtid: bool = False
     status_vars: bytes = b""
 
-    def note_loss(self) -> None:
+    def record_loss(self) -> None:
         """Record that a part of the log is lost."""
         self.groups.reset()
-        self.is_damaged, self.implied_owner = True, NO_OWNER
+        self.is_damaged, self.implied_transaction = True, NO_TRANSACTION
 
-    def resume_after_loss(self, context: EventContext, step: GroupStep) -> bool:
+    def try_resume_after_loss(self, context: EventContext, step: GroupStep) -> bool:
         """Return whether this event is written again after a loss; also records the end of the lost transaction."""
         event = context.event
         is_new_file = event.code == _T.FORMAT_DESCRIPTION and not context.file.is_relay_log
@@ -191,37 +194,37 @@ class ScriptTransaction(msgspec.Struct):
             self.is_damaged = False
         return False
 
-    def begin_implied(self, context: EventContext) -> bool:
+    def begin_implied_if_needed(self, context: EventContext) -> bool:
         """Return whether the script must begin a transaction for this change: its own beginning is not selected."""
-        event, owner = context.event, context.owner
+        event, owner = context.event, context.transaction
         is_change = event.code in ROW_EVENTS or get_statement_kind(context) is QueryKind.STATEMENT
-        if not is_change or self.rollback_statements or owner == NO_OWNER or owner == self.current_owner:
+        if not is_change or self.rollback_statements or owner == NO_TRANSACTION or owner == self.current_transaction:
             return False
-        self.current_owner = self.implied_owner = owner
+        self.current_transaction = self.implied_transaction = owner
         self.rollback_statements = ROLLBACK
         return True
 
-    def end_implied(self, owner: TransactionOwner) -> bool:
+    def end_implied_if_needed(self, transaction: OwningTransaction) -> bool:
         """Return whether another transaction begins, so that the implied one must be committed."""
-        if self.implied_owner == NO_OWNER or owner == self.implied_owner:
+        if self.implied_transaction == NO_TRANSACTION or transaction == self.implied_transaction:
             return False
-        self.end()
+        self.record_end()
         return True
 
-    def begin(self) -> None:
+    def record_begin(self) -> None:
         """Record START TRANSACTION."""
         self.rollback_statements = ROLLBACK
 
-    def begin_xa(self, xid: bytes) -> bytes:
+    def record_xa_start(self, xid: bytes) -> bytes:
         """Record an XA START, and return the statement."""
         self.rollback_statements = (b"XA END " + xid, b"XA ROLLBACK " + xid)
         return b"XA START " + xid
 
-    def end(self) -> None:
+    def record_end(self) -> None:
         """Record that the transaction was committed, rolled back or prepared."""
-        self.rollback_statements, self.implied_owner, self.has_unused_gtid = (), NO_OWNER, False
+        self.rollback_statements, self.implied_transaction, self.has_unused_gtid = (), NO_TRANSACTION, False
 
-    def take_rollback(self) -> tuple[bytes, ...]:
+    def close_and_get_rollback(self) -> tuple[bytes, ...]:
         """Return the statements that roll the transaction back, and close it."""
         statements, self.rollback_statements = (
             self.rollback_statements or (ROLLBACK if self.has_unused_gtid else ()),
@@ -230,15 +233,15 @@ class ScriptTransaction(msgspec.Struct):
         self.has_unused_gtid = False
         return statements
 
-    def note_statement(self, kind: QueryKind, sql: bytes) -> None:
+    def record_transaction_statement(self, kind: QueryKind, sql: bytes) -> None:
         """Record the effect of a statement on the transaction."""
         self.has_unused_gtid = False
         if kind is QueryKind.BEGIN:
-            self.begin()
+            self.record_begin()
         elif kind in FINISHING_STATEMENTS:
-            self.end()
+            self.record_end()
         elif kind is QueryKind.XA_START:
-            self.begin_xa(sql.split(None, 2)[2])
+            self.record_xa_start(sql.split(None, 2)[2])
         elif kind is QueryKind.XA_END:
             self.rollback_statements = self.rollback_statements[-1:]
 
@@ -352,7 +355,7 @@ class ScriptFilter:
     `stopped`: the finding that ended the script; after it nothing is written.
     """
 
-    wording: ScriptOptions
+    options: ScriptOptions
     pattern: StatementPattern | None = field(init=False)
     waiting: tuple[bytes, ScriptSession] | None = None
     stopped: Finding | None = None
@@ -361,12 +364,12 @@ class ScriptFilter:
     _last_transaction: str = ""
 
     def __post_init__(self) -> None:
-        self.pattern = None if self.wording.stop_before is None else StatementPattern(self.wording.stop_before)
+        self.pattern = None if self.options.stop_before is None else StatementPattern(self.options.stop_before)
 
     @property
     def is_partial(self) -> bool:
         """True if only parts of each transaction are written."""
-        return self.wording.includes_table is not None or bool(self.wording.only_databases)
+        return self.options.includes_table is not None or bool(self.options.only_databases)
 
     @property
     def is_idle(self) -> bool:
@@ -378,14 +381,14 @@ class ScriptFilter:
         if self.is_partial and self.waiting is None:
             self.waiting = (b"", session.copy())
 
-    def discard_transaction(self) -> ScriptSession | None:
+    def discard_held_start(self) -> ScriptSession | None:
         """Drop the held beginning of a transaction; return the session before it, or None if nothing is held."""
         before = None if self.waiting is None else self.waiting[1]
         self.waiting = None
         return before
 
     def release_text(
-        self, context: EventContext, step: GroupStep, text: bytes, *, changes: bool, shows: bool
+        self, context: EventContext, step: GroupStep, text: bytes, *, has_statements: bool, has_output: bool
     ) -> bytes | None:
         """Return the text to write for an event, with the held beginning of its transaction if needed.
 
@@ -393,8 +396,8 @@ class ScriptFilter:
             context: the event.
             step: the event's role in its transaction.
             text: the event as SQL.
-            changes: whether `text` has statements.
-            shows: whether `text` has statements or comments.
+            has_statements: whether `text` has statements.
+            has_output: whether `text` has statements or comments.
 
         Returns:
             The text to write now; None if the whole transaction is to be discarded.
@@ -405,56 +408,58 @@ class ScriptFilter:
         if context.event.code in GTID_EVENTS or get_statement_kind(context) in (QueryKind.BEGIN, QueryKind.XA_START):
             self.waiting = (held + text, before)
             return b""
-        if step is GroupStep.ENDS and (is_transaction_end(context) or not changes):
+        if step is GroupStep.ENDS and (is_transaction_end(context) or not has_statements):
             return None
-        if not shows:
+        if not has_output:
             return b""
         self.waiting = None
         return held + text
 
-    def note_transaction_end(self, context: EventContext, step: GroupStep) -> None:
+    def record_transaction_end(self, context: EventContext, step: GroupStep) -> None:
         """Record the end of a transaction, which may be the last one before the script stops."""
         if (
             self.pattern is not None
             and (step is GroupStep.ENDS or is_transaction_end(context))
             and self.stopped is None
         ):
-            gtid = f"GTID {context.owner.gtid}, " if context.owner.gtid else ""
+            gtid = f"GTID {context.transaction.gtid}, " if context.transaction.gtid else ""
             self._last_transaction = f"{gtid}at {context.file.name}:{context.event.end}"
 
-    def stop_at_annotation(self, context: EventContext) -> bool:
+    def stop_if_annotation_matches(self, context: EventContext) -> bool:
         """Return whether the script ends before the row events of this statement; if so, record the finding."""
         code, body = context.event.code, context.event.body
         if self.pattern is None or code not in (EventType.ANNOTATE_ROWS, EventType.ROWS_QUERY):
             return False
-        return self.stop_if_matched(context, bytes(body[code == EventType.ROWS_QUERY :]), None)
+        return self.stop_if_statement_matches(context, bytes(body[code == EventType.ROWS_QUERY :]), None)
 
-    def stop_if_matched(self, context: EventContext, sql: bytes, database: bytes | None) -> bool:
+    def stop_if_statement_matches(self, context: EventContext, sql: bytes, database: bytes | None) -> bool:
         """Return whether the script ends before this statement; if so, record the finding."""
         if self.pattern is None or not self.pattern.matches(sql, database):
             return False
         position = f"{context.file.name}:{context.event.start}"
-        gtid = f", GTID {context.owner.gtid}" if context.owner.gtid else ""
+        gtid = f", GTID {context.transaction.gtid}" if context.transaction.gtid else ""
         after = f"; the last transaction before it is {self._last_transaction}" if self._last_transaction else ""
-        message = f"stopped before {self.wording.stop_before} at {position}{gtid}, time {context.event.time}{after}"
-        self.stopped = event_finding(context, "stopped-before", message, Severity.WARNING)
+        message = f"stopped before {self.options.stop_before} at {position}{gtid}, time {context.event.time}{after}"
+        self.stopped = make_context_event_finding(context, "stopped-before", message, Severity.WARNING)
         return True
 
-    def exclude_statement(self, context: EventContext, parts: QueryParts, sql: bytes) -> bool:
+    def exclude_if_unselected(self, context: EventContext, parts: QueryParts, sql: bytes) -> bool:
         """Return whether a statement is not selected; count those that may concern selected objects."""
         database = parts.db.decode("utf-8", "backslashreplace")
-        databases = self.wording.only_databases
+        databases = self.options.only_databases
         if database in databases or not self.is_partial:
             return False
-        if not databases or find_renamed_database(sql, dict.fromkeys(databases, "")) is not None:
+        if not databases or find_mentioned_database(sql, dict.fromkeys(databases, "")) is not None:
             self._left_out += 1
-            reasons = _BY_DATABASE if databases else _BY_OBJECT if self.wording.row_filter is None else _BY_CONDITION
+            reasons = _BY_DATABASE if databases else _BY_OBJECT if self.options.row_filter is None else _BY_CONDITION
             reason = reasons[self._left_out > 1] + ("; this is the first one" if self._left_out > 1 else "")
-            self._first_left_out = self._first_left_out or event_finding(context, "statement-left-out", reason)
+            self._first_left_out = self._first_left_out or make_context_event_finding(
+                context, "statement-left-out", reason
+            )
             self._first_left_out = structs_replace(self._first_left_out, message=reason)
         return True
 
-    def list_findings(self) -> Sequence[Finding]:
+    def list_left_out_findings(self) -> Sequence[Finding]:
         """Return findings about statements that the filters left out, and about a stop statement that did not occur."""
         findings = []
         if self._first_left_out is not None:
@@ -472,22 +477,22 @@ class PartialTransactions(msgspec.Struct):
     `last_written`, `last_skipped`: transactions of the last change that was written, and of the last one that was not.
     """
 
-    last_written: TransactionOwner = NO_OWNER
-    last_skipped: TransactionOwner = NO_OWNER
+    last_written: OwningTransaction = NO_TRANSACTION
+    last_skipped: OwningTransaction = NO_TRANSACTION
     _first_gtid: str = ""
-    _last: TransactionOwner = NO_OWNER
+    _last: OwningTransaction = NO_TRANSACTION
     _count: int = 0
 
-    def note_change(self, owner: TransactionOwner, other: TransactionOwner) -> None:
+    def count_if_partly_selected(self, transaction: OwningTransaction, other: OwningTransaction) -> None:
         """Count a transaction once if it has both written and skipped changes.
 
         Args:
-            owner: the transaction of this change.
+            transaction: the transaction of this change.
             other: the transaction of the last change of the other kind.
         """
-        if owner == other and owner not in (NO_OWNER, self._last):
-            self._first_gtid = self._first_gtid or str(owner.gtid)
-            self._last = owner
+        if transaction == other and transaction not in (NO_TRANSACTION, self._last):
+            self._first_gtid = self._first_gtid or str(transaction.gtid)
+            self._last = transaction
             self._count += 1
 
     def list_findings(self) -> Sequence[Finding]:
@@ -502,14 +507,18 @@ class PartialTransactions(msgspec.Struct):
         return [make_finding("statement-left-out", None, 0, message, severity=Severity.WARNING)]
 
 
-def event_finding(context: EventContext, id_: str, message: str, severity: Severity = Severity.ERROR) -> Finding:
+def make_context_event_finding(
+    context: EventContext, finding_id: str, message: str, severity: Severity = Severity.ERROR
+) -> Finding:
     """Create a finding about an event."""
-    return make_event_finding(context.event, id_, message, severity)
+    return make_event_finding(context.event, finding_id, message, severity)
 
 
-def make_event_finding(event: Event, id_: str, message: str, severity: Severity = Severity.ERROR) -> Finding:
+def make_event_finding(event: Event, finding_id: str, message: str, severity: Severity = Severity.ERROR) -> Finding:
     """Create a finding about an event without its context."""
-    return make_finding(id_, event.start, event.end - event.start, message, record=event.record, severity=severity)
+    return make_finding(
+        finding_id, event.start, event.end - event.start, message, record=event.record, severity=severity
+    )
 
 
 # --- BINLOG statements ---
@@ -548,7 +557,7 @@ def terminate_statements(statements: Sequence[Statement], charset: str | None) -
     return parts
 
 
-def _split_binlog(base64_parts: Iterable[bytes]) -> list[bytes]:
+def _format_binlog_fragments(base64_parts: Iterable[bytes]) -> list[bytes]:
     """Return events in base64 that are too large for one statement as two fragments, which MariaDB accepts."""
     text = b"".join(base64_parts)
     half = len(text) // 2
@@ -561,7 +570,7 @@ def split_large_binlog(statement: bytes, description: FormatDescription) -> list
     """Return a BINLOG statement; for MariaDB in two fragments if it is too large for one."""
     if not description.is_mariadb or len(statement) <= MAX_UNSPLIT_BYTES // 3 * 4:
         return [statement]
-    return _split_binlog([statement[len(_BEGIN) : -1]])
+    return _format_binlog_fragments([statement[len(_BEGIN) : -1]])
 
 
 def format_description_binlog(description: FormatDescription) -> bytes:
@@ -591,17 +600,20 @@ def _set_event_statement_end(event: bytes, description: FormatDescription) -> by
     return data[:-4] + struct.pack("<I", zlib.crc32(data[:-4])) if description.has_checksums else data
 
 
-def build_table_map_event(template: Event, table: TableMap, description: FormatDescription) -> bytes:
+def build_table_map_event(source_event: Event, table: TableMap, description: FormatDescription) -> bytes:
     """Build a TABLE_MAP event with the time and origin of another event."""
-    return build_event(template, _T.TABLE_MAP, table.body, description)
+    return build_event(source_event, _T.TABLE_MAP, table.body, description)
 
 
-def build_event(template: Event, code: int, body: bytes, description: FormatDescription) -> bytes:
+def build_event(source_event: Event, type_code: int, body: bytes, description: FormatDescription) -> bytes:
     """Build an event with the time and origin of another event, and the checksum that the description requires."""
     checksum_size = 4 if description.has_checksums else 0
     size = PACKED_HEADER.size + len(body) + checksum_size
     data = (
-        PACKED_HEADER.pack(template.time, code, template.server_id, size, template.end_log_pos, template.flags) + body
+        PACKED_HEADER.pack(
+            source_event.time, type_code, source_event.server_id, size, source_event.end_log_pos, source_event.flags
+        )
+        + body
     )
     return data + struct.pack("<I", zlib.crc32(data)) if checksum_size else data
 
@@ -618,7 +630,7 @@ class PendingRowEvents(msgspec.Struct):
     last_event: bytes = b""
     size: int = 0
 
-    def add(self, event: bytes) -> None:
+    def append_event(self, event: bytes) -> None:
         """Append a row event."""
         if not self.size:
             self.lines = list(map(b2a_base64, self.table_maps.values()))
@@ -628,19 +640,19 @@ class PendingRowEvents(msgspec.Struct):
         self.last_event = event
         self.size += len(event)
 
-    def extend(self, lines: bytes, last: bytes, size: int) -> None:
+    def append_base64_events(self, base64_lines: bytes, last: bytes, total_bytes: int) -> None:
         """Append row events to a statement that has begun.
 
         Args:
-            lines: all but the last event, in base64.
+            base64_lines: all but the last event, in base64.
             last: the last event.
-            size: total size of all events in bytes.
+            total_bytes: total size of all events in bytes.
         """
-        self.lines += [b2a_base64(self.last_event), lines]
+        self.lines += [b2a_base64(self.last_event), base64_lines]
         self.last_event = last
-        self.size += size
+        self.size += total_bytes
 
-    def write_binlog(self, description: FormatDescription) -> Sequence[Statement]:
+    def format_pending_binlog(self, description: FormatDescription) -> Sequence[Statement]:
         """Return the BINLOG of the pending events; their table maps stay valid for the following events."""
         lines, self.lines = self.lines, []
         size, self.size = self.size, 0
@@ -649,12 +661,12 @@ class PendingRowEvents(msgspec.Struct):
             return []
         lines.append(b2a_base64(_set_event_statement_end(last, description)))
         if description.is_mariadb and size > MAX_UNSPLIT_BYTES:
-            return _split_binlog(lines)
+            return _format_binlog_fragments(lines)
         return [TerminatedStatement((_BEGIN, *lines, b"'\n/*!*/;\n"))]
 
     def finish_statement(self, description: FormatDescription) -> Sequence[Statement]:
         """Return the BINLOG of the pending events at the end of the statement, and forget the table maps."""
-        statements = self.write_binlog(description)
+        statements = self.format_pending_binlog(description)
         self.table_maps.clear()
         return statements
 
@@ -672,13 +684,13 @@ _COMMAND_BYTES = 1
 """Size of a COM_QUERY packet before the statement, in bytes."""
 
 
-def default_max_packet(description: FormatDescription) -> int:
+def get_default_max_packet_bytes(description: FormatDescription) -> int:
     """Return the default max_allowed_packet of the server that wrote the log, in bytes."""
     since, current, older = _MYSQL_DEFAULTS
     return _MARIADB_DEFAULT if description.is_mariadb else current if description.version >= since else older
 
 
-class StatementSizes(msgspec.Struct):
+class LargestStatementSize(msgspec.Struct):
     """Size of the largest statement of a script, in bytes."""
 
     largest: int = 0
@@ -691,12 +703,12 @@ class StatementSizes(msgspec.Struct):
 
     def add_text(self, text: bytes | memoryview, description: FormatDescription) -> None:
         """Include a text of statements with delimiters in the maximum."""
-        if len(text) > default_max_packet(description):
+        if len(text) > get_default_max_packet_bytes(description):
             self.add_statements(bytes(text).split(STATEMENT_END))
 
     def list_findings(self, description: FormatDescription | None) -> Sequence[Finding]:
         """Return a finding if a statement exceeds the default max_allowed_packet of the target server."""
-        if description is None or self.largest <= default_max_packet(description):
+        if description is None or self.largest <= get_default_max_packet_bytes(description):
             return ()
         message = f"the script has a statement of {self.largest:,} bytes, but servers accept "
         if self.largest > _MAX_ALLOWED_PACKET:
@@ -705,6 +717,6 @@ class StatementSizes(msgspec.Struct):
             )
             return (make_finding("statement-large", None, 0, message, severity=Severity.ERROR),)
         megabytes = 2 ** (self.largest - 1).bit_length() // MIB
-        message += f"{default_max_packet(description):,} by default: run "
+        message += f"{get_default_max_packet_bytes(description):,} by default: run "
         message += f"SET GLOBAL max_allowed_packet={megabytes}*1024*1024 before running the script"
         return (make_finding("statement-large", None, 0, message),)

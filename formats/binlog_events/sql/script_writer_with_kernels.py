@@ -37,8 +37,8 @@ from msgspec.structs import replace
 from binlogtool.format_api.json_text_kernels import build_text_table
 from binlogtool.format_api.layout import Batch, FlatRecords, Kernel, wrap_batch
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
-from binlogtool.formats.binlog_events.ddl.statements import NO_BACKSLASH_ESCAPES
-from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TrackedBatch, TransactionOwner
+from binlogtool.formats.binlog_events.ddl.split_sql_statements import NO_BACKSLASH_ESCAPES
+from binlogtool.formats.binlog_events.decode import NO_TRANSACTION, BinlogFileContext, OwningTransaction, TrackedBatch
 from binlogtool.formats.binlog_events.event_schemas import parse_query
 from binlogtool.formats.binlog_events.rows.table_map import (
     COLUMN_SIZE,
@@ -47,9 +47,9 @@ from binlogtool.formats.binlog_events.rows.table_map import (
     RECORD_HEAD,
     TableMap,
     TextPool,
-    build_event_template,
-    column_kinds,
-    join_table_map_records,
+    build_row_event_template,
+    get_column_encodings,
+    join_json_kernel_table_maps,
 )
 from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import (
     CAST,
@@ -75,31 +75,31 @@ from binlogtool.formats.binlog_events.sql.row_statements import (
     AUTO_UPDATED_TYPES,
     HAS_TRIGGERS,
     RowEventWriter,
-    reason_without_statements,
+    explain_why_no_statements,
 )
 from binlogtool.formats.binlog_events.sql.session_statements import (
     SQL_MODE,
     QuerySession,
     ScriptSession,
+    explain_different_effect,
     explain_refused_session,
-    find_doubt,
-    row_check_variables,
+    get_row_check_variables,
 )
 from binlogtool.formats.binlog_events.status_variables import decode_status_variables, find_microseconds
 from binlogtool.formats.binlog_events.transactions.transaction_kernels import (
     MAX_CACHED,
-    CompiledTracker,
-    NestedTableMaps,
+    CompiledEventTracker,
+    NestedTableMapNumbers,
     as_int_column,
 )
 from binlogtool.formats.binlog_events.values.column_types import (
     HEX_KINDS,
     UNSUPPORTED_KIND,
-    ColumnKind,
+    ColumnEncoding,
     ColumnType,
     TableMapColumn,
     ValueKind,
-    decoder_kind,
+    adapt_encoding_for_kernels,
 )
 from binlogtool.formats.binlog_events.wire_format import (
     COMPRESSED_ROW_EVENTS,
@@ -128,30 +128,36 @@ NamedColumns = dict[str, Any]
 
 
 class ScriptEvents(msgspec.Struct, frozen=True):
-    """Columns in the order of `kernels.row_statement_kernels.write_events`, and the bytes to which they refer."""
+    """Columns in the order of `kernels.row_statement_kernels.write_script_events`, and the bytes to which they
+    refer.
+    """
 
     columns: EventColumns
     window: Any
 
 
-def load_file_events(
-    batch: Batch, notes: TrackedBatch, table_tracker: CompiledTracker, description: FormatDescription,
+def load_batch_events(
+    batch: Batch, tracked_batch: TrackedBatch, table_tracker: CompiledEventTracker, description: FormatDescription,
     limits: Limits, compile_: Callable[[Kernel], Kernel],
 ) -> ScriptEvents:  # fmt: skip
     """Return the events of a batch; MariaDB's compressed row events come last, in uncompressed form."""
     count = batch.frames.count
     columns: NamedColumns = {name: as_int_column(batch.frames[name], count) for name in _COLUMN_NAMES}
-    maps, codes, offsets = table_tracker.columns(notes)["map"], columns["type_code"], columns["offset"]
+    maps, codes, offsets = (
+        table_tracker.get_tracking_columns(tracked_batch)["map"],
+        columns["type_code"],
+        columns["offset"],
+    )
     window: memoryview | bytearray = batch.window
     if description.is_mariadb and not COMPRESSED_ROW_EVENTS.isdisjoint(codes[:count]):
         for name in ("type_code", *_UNPACKED_OFFSET_COLUMNS):  # the reassembled events have other columns
             columns[name] = array("q", bytes(memoryview(columns[name])[:count]))
-        window = _uncompress_rows(batch, columns, description, limits, compile_)
+        window = _append_uncompressed_rows(batch, columns, description, limits, compile_)
     holders = array("q", [-1]) * count
     return ScriptEvents(EventColumns._make((*columns.values(), maps, codes, offsets, holders)), window)
 
 
-def _uncompress_rows(
+def _append_uncompressed_rows(
     batch: Batch, columns: NamedColumns, description: FormatDescription, limits: Limits,
     compile_: Callable[[Kernel], Kernel],
 ) -> bytearray:  # fmt: skip
@@ -163,13 +169,13 @@ def _uncompress_rows(
     block_offsets, sizes = array("q", bytes(8 * count)), array("q", bytes(8 * count))
     arrays = EventSpans._make(columns[name] for name in ("type_code", *_UNPACKED_OFFSET_COLUMNS))
     sizes_of_format = (description.table_id_size, checksum_size)
-    compile_(row_statement_kernels.find_blocks)(
+    compile_(row_statement_kernels.find_compressed_blocks)(
         count, arrays, window, *sizes_of_format, limits.max_inflate, block_offsets, sizes
     )
     data = _inflate_blocks(window, block_offsets, columns["body_end"], sizes)
     buffer = bytearray(2 * len(window) + len(data))  # reassembled events copy their header from the window
     buffer[: len(window)] = window
-    compile_(row_statement_kernels.write_uncompressed)(
+    compile_(row_statement_kernels.write_uncompressed_events)(
         count, arrays, sizes, window, data, *sizes_of_format, buffer, len(window)
     )
     return buffer
@@ -195,15 +201,15 @@ def _inflate_blocks(window: memoryview, starts: array[int], ends: Any, sizes: ar
 
 
 def load_nested_events(
-    run: FlatRecords, find_maps: Callable[[NamedColumns, Any, Any], Any], description: FormatDescription,
+    run: FlatRecords, find_map_numbers: Callable[[NamedColumns, Any, Any], Any], description: FormatDescription,
     compile_: Callable[[Kernel], Kernel],
 ) -> ScriptEvents | None:  # fmt: skip
     """Return the events of a run that has nested events; None if they are too large or one is invalid.
 
-    `find_maps`: returns the table maps, given the kernel columns, the container offsets and the bytes.
+    `find_map_numbers`: returns the table maps, given the kernel columns, the container offsets and the bytes.
     """
     named_columns = {name: run.copy_column(name) for name in _COLUMN_NAMES}
-    window, bases, holders = _concatenate(run, named_columns)
+    window, bases, holders = _concatenate_event_parts(run, named_columns)
     checksum_size = 4 if description.has_checksums else 0
     if len(window) > _MAX_BYTES:
         return None
@@ -211,17 +217,21 @@ def load_nested_events(
     data = memoryview(bytearray(len(window) + checksum_size * run.count + _PADDING))
     columns = EventSpans(codes, *(named_columns[name] for name in _UNPACKED_OFFSET_COLUMNS))
     if (
-        compile_(row_statement_kernels.copy_events)(run.count, columns, holders, bases, window, data, checksum_size)
+        compile_(row_statement_kernels.concatenate_events)(
+            run.count, columns, holders, bases, window, data, checksum_size
+        )
         < run.count
     ):
         return None
     return ScriptEvents(
-        EventColumns._make((*named_columns.values(), find_maps(named_columns, holders, data), codes, offsets, holders)),
+        EventColumns._make(
+            (*named_columns.values(), find_map_numbers(named_columns, holders, data), codes, offsets, holders)
+        ),
         data,
     )
 
 
-def _concatenate(run: FlatRecords, columns: NamedColumns) -> tuple[bytes, array[int], array[int]]:
+def _concatenate_event_parts(run: FlatRecords, columns: NamedColumns) -> tuple[bytes, array[int], array[int]]:
     """Return (bytes of all events, offset of each event's part in them, offset of each event's container)."""
     parts, bases, holders, size = list[memoryview](), array("q"), array("q"), 0
     for batch, first, stop, at in run.parts:
@@ -254,24 +264,27 @@ SessionState = tuple[tuple[tuple[str, str], ...], str | None, int]
 """(variables of a session, character set of the next statement, sql_mode)."""
 
 
-class QueryRequest(msgspec.Struct, frozen=True):
+class QuerySessionRequest(msgspec.Struct, frozen=True):
     """Session that a QUERY needs, by its status block.
 
-    `microseconds_at`: offset of its microseconds, -1 if it has none. `inside`: it is a change inside a transaction, not
+    `microseconds_at`: offset of its microseconds, -1 if it has none. `is_in_transaction`: it is a change inside a
+    transaction, not
     a BEGIN. `has_escapes`: a backslash begins an escape in its strings. `set_mode`: text that sets sql_mode again
     before a statement whose reading by clients depends on it.
     """
 
     block: bytes
     microseconds_at: int
-    inside: bool = False
+    is_in_transaction: bool = False
     has_escapes: bool = False
     set_mode: bytes = b""
 
     @property
     def packed_flags(self) -> int:
         """Third number of a request in the request table (see the module docstring)."""
-        return self.microseconds_at + 1 | self.inside << 16 | self.has_escapes << 17 | len(self.set_mode) << 18
+        return (
+            self.microseconds_at + 1 | self.is_in_transaction << 16 | self.has_escapes << 17 | len(self.set_mode) << 18
+        )
 
 
 class SessionTransitions:
@@ -284,26 +297,26 @@ class SessionTransitions:
         self._description = described
         self.sessions: list[SessionState] = []
         self._numbers: dict[SessionState, int] = {}
-        self._query_requests: list[QueryRequest] = []
+        self._query_requests: list[QuerySessionRequest] = []
         self._row_flags: list[int] = []
-        self._build_table()
+        self._build_transition_table()
 
-    def session_number(self, session: ScriptSession) -> int:
+    def get_session_number(self, session: ScriptSession) -> int:
         """Return the number of a session; -1 if the kernels do not know it."""
         if session.client_charset != UTF8MB4:
             return -1
         before = len(self.sessions)
-        number = self._assign_number(_session_state(session))
+        number = self._assign_number(_get_session_state(session))
         if len(self.sessions) > before:
-            self._build_table()
+            self._build_transition_table()
         return number
 
-    def add_query(self, body: bytes, *, inside: bool) -> bool:
+    def try_add_query_request(self, body: bytes, *, is_in_transaction: bool) -> bool:
         """Register the status block of a QUERY as a request; return False if it is already known or cannot be one.
 
         Args:
             body: the event's body.
-            inside: whether it is inside of a transaction.
+            is_in_transaction: whether it is inside of a transaction.
         """
         try:
             parts = parse_query(body)
@@ -312,36 +325,40 @@ class SessionTransitions:
         except (MalformedError, DecompressionError):
             return False
         is_supported = "charset" in status and len(offsets) < 2
-        if inside:
+        if is_in_transaction:
             is_supported = (
                 is_supported
                 and "invoker" not in status
                 and "sql_mode" in status
-                and statements.is_row_change(parts.sql, 0, len(parts.sql))
+                and statements.has_row_change_verb(parts.sql, 0, len(parts.sql))
             )
         elif parts.sql != b"BEGIN":
             return False
-        if not is_supported or find_doubt(status, parts.sql) is not None or explain_refused_session(status) is not None:
+        if (
+            not is_supported
+            or explain_different_effect(status, parts.sql) is not None
+            or explain_refused_session(status) is not None
+        ):
             return False
         gap = offsets[0] if offsets else -1
         block = parts.status_vars if gap < 0 else parts.status_vars[:gap] + bytes(3) + parts.status_vars[gap + 3 :]
-        request = QueryRequest(block, gap, inside)
-        if inside:
+        request = QuerySessionRequest(block, gap, is_in_transaction)
+        if is_in_transaction:
             session = ScriptSession(variables={SQL_MODE: str(status["sql_mode"])})
-            set_mode = b"".join(map(client_safe_statements.terminate_safe, session.repeat_sql_mode()))
+            set_mode = b"".join(map(client_safe_statements.append_statement_end, session.write_sql_mode_again()))
             request = replace(request, has_escapes=not status["sql_mode"] & NO_BACKSLASH_ESCAPES, set_mode=set_mode)
         if request in self._query_requests or len(self._query_requests) == _MAX_QUERY_REQUESTS:
             return False
         self._query_requests.append(request)
-        self._build_table()
+        self._build_transition_table()
         return True
 
-    def add_row_flags(self, flags: int) -> bool:
+    def try_add_row_flags(self, flags: int) -> bool:
         """Register the flags of a row event as a request; return False if they are already known."""
         if flags in self._row_flags or len(self._row_flags) == _MAX_ROW_REQUESTS:
             return False
         self._row_flags.append(flags)
-        self._build_table()
+        self._build_transition_table()
         return True
 
     # -- the table -----------------------------------------------------------------------------------------------------
@@ -354,10 +371,10 @@ class SessionTransitions:
             self.sessions.append(state)
         return number
 
-    def _build_table(self) -> None:
+    def _build_transition_table(self) -> None:
         """Build the table of all transitions from all sessions; transitions may lead to further sessions."""
         transitions = list[tuple[int, bytes]]()
-        requests: list[QueryRequest | int] = [*self._query_requests, *self._row_flags]
+        requests: list[QuerySessionRequest | int] = [*self._query_requests, *self._row_flags]
         index = 0
         while index < len(self.sessions):
             transitions += [self._build_transition(self.sessions[index], wish) for wish in requests]
@@ -376,20 +393,20 @@ class SessionTransitions:
             at += len(text)
         self.data = struct.pack(f">{len(numbers)}I", *numbers) + b"".join(texts) + _PAD
 
-    def _build_transition(self, state: SessionState, request: QueryRequest | int) -> tuple[int, bytes]:
+    def _build_transition(self, state: SessionState, request: QuerySessionRequest | int) -> tuple[int, bytes]:
         """Return (session after a request, assignments); session -1 = not supported by the kernels."""
         variables, charset, sql_mode = state
         session = ScriptSession(variables=dict(variables), charset=charset, sql_mode=sql_mode)
         if isinstance(request, int):
-            statements = session.set_for_rows(request, 0, self._description)
+            statements = session.write_session_for_rows(request, 0, self._description)
         else:
             session.variables[_THREAD] = "0"
-            statements = session.set_for_query(
-                QuerySession(decode_status_variables(request.block), 0, 0, request.inside), self._description
+            statements = session.write_session_for_query(
+                QuerySession(decode_status_variables(request.block), 0, 0, request.is_in_transaction), self._description
             )
             is_plain = client_safe_statements.terminate_statement(
                 b"BEGIN", session.charset
-            ) == client_safe_statements.terminate_safe(b"BEGIN")
+            ) == client_safe_statements.append_statement_end(b"BEGIN")
             if (
                 not is_plain
                 or client_safe_statements.make_client_safe_or_explain(b"BEGIN", session.charset, session.sql_mode)[1]
@@ -404,14 +421,14 @@ class SessionTransitions:
             or len(text) > _MAX_ASSIGNMENT_BYTES
         ):
             return -1, b""
-        return self._assign_number(_session_state(session)), text
+        return self._assign_number(_get_session_state(session)), text
 
 
 _SET = b"SET "
 _THREAD = "@@session.pseudo_thread_id"
 
 
-def _session_state(session: ScriptSession) -> SessionState:
+def _get_session_state(session: ScriptSession) -> SessionState:
     """Return the state of a session without the variables that change with each transaction."""
     variables_set = tuple(
         sorted((name, value) for name, value in session.variables.items() if name not in TRANSACTION_VARIABLES)
@@ -419,7 +436,7 @@ def _session_state(session: ScriptSession) -> SessionState:
     return variables_set, session.charset, session.sql_mode
 
 
-def enter_session(session: ScriptSession, state: SessionState) -> None:
+def restore_session_state(session: ScriptSession, state: SessionState) -> None:
     """Set the script's session to this state."""
     transaction_variables = {name: value for name, value in session.variables.items() if name in TRANSACTION_VARIABLES}
     variables, session.charset, session.sql_mode = state
@@ -433,37 +450,39 @@ _MAX_PAD = 255
 _MAX_TEMPLATE_BYTES = 1 << 25
 
 
-class StatementTemplates:
+class TableTemplates:
     """Templates of all known table maps; rebuilt when more facts about tables become known or were reported."""
 
     def __init__(self, texts: bytes) -> None:
         self._state: tuple[object, tuple[int, ...]] = (None, ())
         self._texts = self._prefix = texts
 
-    def get_texts(self, maps: list[TableMap], rows: RowEventWriter, description: FormatDescription) -> bytes:
-        """Return all texts for the kernels; `maps`: the table maps, as a list that only grows or is replaced."""
-        state = (len(maps), rows.knowledge.version, len(rows.reported))
-        if self._state[0] is not maps or self._state[1] != state:
-            self._state, bytes_left, records = (maps, state), _MAX_TEMPLATE_BYTES, list[bytes]()
-            for table in maps:
-                record = build_template(table, rows, description) if bytes_left > 0 else b""
+    def get_kernel_texts(
+        self, table_maps: list[TableMap], rows: RowEventWriter, description: FormatDescription
+    ) -> bytes:
+        """Return all texts for the kernels; `table_maps`: the table maps, as a list that only grows or is replaced."""
+        state = (len(table_maps), rows.knowledge.version, len(rows.reported))
+        if self._state[0] is not table_maps or self._state[1] != state:
+            self._state, bytes_left, records = (table_maps, state), _MAX_TEMPLATE_BYTES, list[bytes]()
+            for table in table_maps:
+                record = build_table_template(table, rows, description) if bytes_left > 0 else b""
                 bytes_left -= len(record)
                 records.append(record)
-            self._texts = self._prefix + join_table_map_records(records)
+            self._texts = self._prefix + join_json_kernel_table_maps(records)
         return self._texts
 
 
-def build_template(table: TableMap, rows: RowEventWriter, description: FormatDescription) -> bytes:
+def build_table_template(table: TableMap, rows: RowEventWriter, description: FormatDescription) -> bytes:
     """Return the template of a table; empty if the kernels do not write its rows or a finding about it is due."""
     knowledge = rows.knowledge
-    keyed_table = knowledge.describe_with_key(table)
-    if rows.wording.rows == "exact":
-        return _memoize(table, "events", build_event_template)
-    reason = knowledge.explain_why_not_as_statements(keyed_table, description) or reason_without_statements(keyed_table)
+    keyed_table = knowledge.add_known_facts_and_key(table)
+    if rows.options.rows == "exact":
+        return _memoize(table, "events", build_row_event_template)
+    reason = knowledge.explain_why_not_as_statements(keyed_table, description) or explain_why_no_statements(keyed_table)
     if reason is not None:
         is_reported = keyed_table.flags & HAS_TRIGGERS or not rows.is_unreported(keyed_table, reason)
-        return _memoize(table, "events", build_event_template) if is_reported else b""
-    if rows.is_unreported(keyed_table, knowledge.find_caveat(keyed_table)):
+        return _memoize(table, "events", build_row_event_template) if is_reported else b""
+    if rows.is_unreported(keyed_table, knowledge.explain_possible_inexactness(keyed_table)):
         return b""
     return _memoize(keyed_table, "plan", _build_statement_template)
 
@@ -479,7 +498,7 @@ def _memoize(table: TableMap, memo_key: str, build: Callable[[TableMap], bytes])
 def _build_statement_template(table: TableMap) -> bytes:
     """Build the template of a table whose rows are written as statements."""
     try:
-        kinds = column_kinds(table)
+        kinds = get_column_encodings(table)
     except MalformedError:
         return b""
     if len(kinds) > MAX_COMPILED_COLUMNS:
@@ -489,35 +508,37 @@ def _build_statement_template(table: TableMap) -> bytes:
     target = texts.add(quote_identifier(table.database) + b"." + quote_identifier(table.table))
     numbers = [len(kinds), *target, len(key_columns), 0, 0, 0, 0, 0, 0]
     for index, (column, kind) in enumerate(zip(table.columns, kinds, strict=True)):
-        entry, text, flags = _column_entry(column, kind)
+        entry, text, flags = _make_column_entry(column, kind)
         numbers += [*entry, *texts.add(quote_identifier(column.name or ""))]
         numbers += [*(texts.add(text) if text else (0, 0)), flags | KEY * (index in key_columns), 0]
     return b"" if DELIMITER in texts.text else struct.pack(f">{len(numbers)}I", *numbers) + texts.text + PAD
 
 
-def _column_entry(column: TableMapColumn, kind: ColumnKind) -> tuple[ColumnKind, bytes, int]:
+def _make_column_entry(column: TableMapColumn, encoding: ColumnEncoding) -> tuple[ColumnEncoding, bytes, int]:
     """Return (kind of a column for the kernels, its texts, its flags)."""
     flags = (GENERATED if column.generated else 0) | (STAMPED if column.type in AUTO_UPDATED_TYPES else 0)
-    unsupported = kind._replace(kind=UNSUPPORTED_KIND)
-    if kind.kind in (ValueKind.ENUM, ValueKind.SET):
-        return kind, _enum_texts(column, kind.kind), flags | NUMBER
-    if kind.kind in (ValueKind.TEXT, ValueKind.UTF8) and column.charset is not None:
+    unsupported = encoding._replace(kind=UNSUPPORTED_KIND)
+    if encoding.kind in (ValueKind.ENUM, ValueKind.SET):
+        return encoding, _encode_enum_literals(column, encoding.kind), flags | NUMBER
+    if encoding.kind in (ValueKind.TEXT, ValueKind.UTF8) and column.charset is not None:
         flags |= CAST if column.charset in UTF8MB4_COMPATIBLE_CHARSETS else CAST | HEX
         if column.charset not in UTF8MB4_SAFE_CHARSETS:
-            return kind._replace(kind=ValueKind.BYTES, parameter=0), f"_{column.charset} ".encode(), flags
-        return decoder_kind(column, kind), b"", flags
-    if kind.kind == ValueKind.BYTES:
+            return encoding._replace(kind=ValueKind.BYTES, parameter=0), f"_{column.charset} ".encode(), flags
+        return adapt_encoding_for_kernels(column, encoding), b"", flags
+    if encoding.kind == ValueKind.BYTES:
         width = column.metadata if column.type == ColumnType.STRING else 0
-        return (kind._replace(parameter=width) if width <= _MAX_PAD else unsupported), b"", flags
-    if kind.kind in HEX_KINDS:
-        unsupported = kind if kind.kind == ValueKind.GEOMETRY else kind._replace(kind=ValueKind.BYTES, parameter=0)
+        return (encoding._replace(parameter=width) if width <= _MAX_PAD else unsupported), b"", flags
+    if encoding.kind in HEX_KINDS:
+        unsupported = (
+            encoding if encoding.kind == ValueKind.GEOMETRY else encoding._replace(kind=ValueKind.BYTES, parameter=0)
+        )
         return unsupported, b"", flags | NO_CONDITION
-    if kind.kind in (ValueKind.SIGNED, ValueKind.UNSIGNED):
-        return (kind if column.unsigned is not None else unsupported), b"", flags
-    return (unsupported if kind.kind == ValueKind.GUESS else kind), b"", flags
+    if encoding.kind in (ValueKind.SIGNED, ValueKind.UNSIGNED):
+        return (encoding if column.unsigned is not None else unsupported), b"", flags
+    return (unsupported if encoding.kind == ValueKind.GUESS else encoding), b"", flags
 
 
-def _enum_texts(column: TableMapColumn, kind: int) -> bytes:
+def _encode_enum_literals(column: TableMapColumn, kind: int) -> bytes:
     """Return the texts of an ENUM or SET as literals; the texts of a SET without quotation marks."""
     if column.values is None:
         return b""
@@ -541,16 +562,16 @@ _TYPE_COLUMN, _START_COLUMN, _END_COLUMN = 0, 4, 5
 _OFFSET_COLUMNS = ("type_code", "body_start", "body_end", "offset", "end")
 
 
-class FastScriptWriter:
+class CompiledScriptWriter:
     """Compiled writer for the events of one file."""
 
     def __init__(self, context: BinlogFileContext, compile_: Callable[[Kernel], Kernel]) -> None:
         self._context = context
-        self._table_tracker = context.tracker.compiled_tracker = CompiledTracker(context.tracker, compile_)
-        self._nested: NestedTableMaps | None = None
+        self._table_tracker = context.tracker.compiled_tracker = CompiledEventTracker(context.tracker, compile_)
+        self._nested: NestedTableMapNumbers | None = None
         self._compile = compile_
-        self._templates = StatementTemplates(
-            statements.build_texts(dict(EVENT_TYPE_NAMES)) + row_statement_kernels.PIECES
+        self._templates = TableTemplates(
+            statements.build_constant_texts(dict(EVENT_TYPE_NAMES)) + row_statement_kernels.PIECES
         )
         self._output = memoryview(mmap(-1, _OUTPUT_SIZE))  # pages are allocated on first use
         self._state = array("q", bytes(8 * statements.STATE_SIZE))
@@ -558,14 +579,14 @@ class FastScriptWriter:
         self._loaded_state = _UNKNOWN_STATE
         self._cached_events: tuple[Batch | FlatRecords, ScriptEvents | None] | None = None
 
-    def write(
+    def write_events(
         self, script: SqlScript, batch: Batch | FlatRecords, start: int, stop: int, limits: Limits
     ) -> tuple[bytes | memoryview, int]:
         """Return the text of the first of these events, valid until the next call, and the index at which it ends."""
         if len(self._context.tracker.maps.by_id) > MAX_CACHED:
             return b"", start
-        if not self._can_write(script):
-            return b"", self._continue_statement(script, batch, start, stop)
+        if not self._can_write_compiled(script):
+            return b"", self._append_continuing_rows(script, batch, start, stop)
         notes = self._context.tracker.track_batch(batch.batch if isinstance(batch, FlatRecords) else batch)
         if self._cached_events is None or self._cached_events[0] is not batch:
             self._cached_events = None  # release its memory first
@@ -576,32 +597,34 @@ class FastScriptWriter:
         kernel, texts = self._get_kernel(script)
         parts, base = list[bytes](), batch.batch.base if isinstance(batch, FlatRecords) else batch.base
         while start < stop:
-            self._load_state(script, base)
+            self._load_state_into_kernel(script, base)
             memory = ScriptMemory(
                 events.window, texts, self._output, _OUTPUT_SIZE, self._transitions.data, self._state,
                 script.session.database or b"",
             )  # fmt: skip
             next_index = kernel(start, stop, events.columns, memory)
             if next_index > start:
-                self._store_state(script, batch)
+                self._store_state_in_script(script, batch)
             start, text = next_index, self._output[: self._state[statements.BYTES_WRITTEN]]
-            if not self._state[statements.OUTPUT_FULL] and not self._register_stopping_event(events, start, stop):
+            if not self._state[statements.OUTPUT_FULL] and not self._try_register_stopping_event(events, start, stop):
                 return (b"".join([*parts, text]) if parts else text), start
             parts.append(bytes(text))
         return b"".join(parts), start
 
-    def _load_events(self, batch: Batch | FlatRecords, notes: TrackedBatch, limits: Limits) -> ScriptEvents | None:
+    def _load_events(
+        self, batch: Batch | FlatRecords, tracked_batch: TrackedBatch, limits: Limits
+    ) -> ScriptEvents | None:
         """Load the events of a batch for the kernels; None if they cannot read them."""
         description, table_tracker = self._context.description, self._table_tracker
         if isinstance(batch, Batch) and batch.container is None:
-            return load_file_events(batch, notes, table_tracker, description, limits, self._compile)
+            return load_batch_events(batch, tracked_batch, table_tracker, description, limits, self._compile)
         if isinstance(batch, Batch):
-            numbers = table_tracker.map_numbers(notes.maps)
+            numbers = table_tracker.get_map_numbers(tracked_batch.maps)
             return load_nested_events(wrap_batch(batch), lambda *_: numbers, description, self._compile)
         if self._nested is None:
-            self._nested = NestedTableMaps(self._context.tracker, table_tracker, self._compile)
+            self._nested = NestedTableMapNumbers(self._context.tracker, table_tracker, self._compile)
         nested, maps = self._nested, array("q", bytes(8 * batch.count))
-        outer = table_tracker.columns(notes)["map"]
+        outer = table_tracker.get_tracking_columns(tracked_batch)["map"]
         for part_batch, first, last, offset in batch.parts:
             if part_batch.container is None:
                 maps[offset : offset + last - first] = array("q", outer[first:last])
@@ -618,18 +641,18 @@ class FastScriptWriter:
     def _get_kernel(self, script: SqlScript) -> tuple[Kernel, bytes]:
         """Return the kernel for the script's options, and its texts."""
         description, is_exact = self._context.description, script.options.rows == "exact"
-        texts = self._templates.get_texts(self._table_tracker.table_maps, script.rows, description)
+        texts = self._templates.get_kernel_texts(self._table_tracker.table_maps, script.rows, description)
         self._state[statements.ROWS_AS_STATEMENTS] = not is_exact
-        return self._compile(row_statement_kernels.write_events), texts
+        return self._compile(row_statement_kernels.write_script_events), texts
 
-    def _can_write(self, script: SqlScript) -> bool:
+    def _can_write_compiled(self, script: SqlScript) -> bool:
         """Return whether no option and no pending state needs the general writer."""
         wording = script.options
         needs_text = wording.comments or wording.rename_databases or wording.stop_before
         selects = wording.only_databases or wording.includes_table is not None
         return not (needs_text or selects or script.definitions.filling) and script.is_idle
 
-    def _continue_statement(self, script: SqlScript, batch: Batch | FlatRecords, start: int, stop: int) -> int:
+    def _append_continuing_rows(self, script: SqlScript, batch: Batch | FlatRecords, start: int, stop: int) -> int:
         """Add row events in the middle of a statement; return the index at which they end."""
         if isinstance(batch, FlatRecords):
             return start
@@ -647,21 +670,21 @@ class FastScriptWriter:
         state[statements.CHECKSUM_BYTES], state[statements.TABLE_ID_SIZE] = 4, description.table_id_size
         state[statements.TEMPLATES] = row_statement_kernels.TEMPLATES_AT
         spans = EventSpans._make(as_int_column(frames[name], frames.count) for name in _OFFSET_COLUMNS)
-        maps = self._table_tracker.columns(notes)["map"]
-        texts = self._templates.get_texts(self._table_tracker.table_maps, script.rows, description)
+        maps = self._table_tracker.get_tracking_columns(notes)["map"]
+        texts = self._templates.get_kernel_texts(self._table_tracker.table_maps, script.rows, description)
         memory = ScriptMemory(batch.window, texts, self._output, _OUTPUT_SIZE, b"", state, b"")
         buffers = (array("q", pending.table_maps), len(pending.table_maps), pending.size)
-        next_index: int = self._compile(row_statement_kernels.write_base64_lines)(
+        next_index: int = self._compile(row_statement_kernels.write_continuing_rows_as_base64)(
             start, stop, spans, maps, memory, *buffers
         )
         if next_index > start:
             first_start, last_start = int(frames["offset"][start]), int(frames["offset"][next_index - 1])
             last_end = int(frames["end"][next_index - 1])
             lines = bytes(self._output[: state[statements.BYTES_WRITTEN]])
-            pending.extend(lines, bytes(batch.window[last_start:last_end]), last_end - first_start)
+            pending.append_base64_events(lines, bytes(batch.window[last_start:last_end]), last_end - first_start)
         return next_index
 
-    def _load_state(self, script: SqlScript, base: int) -> None:
+    def _load_state_into_kernel(self, script: SqlScript, batch_offset: int) -> None:
         """Load the script's state into the kernel's slots."""
         state, variables, description = self._state, script.session.variables, self._context.description
         rollback, transactions = script.transaction.rollback_statements, script.transaction.groups
@@ -672,11 +695,11 @@ class FastScriptWriter:
             if rollback
             else int(transactions.is_open)
         )
-        state[statements.WINDOW_OFFSET], state[statements.IS_MARIADB] = base, description.is_mariadb
+        state[statements.WINDOW_OFFSET], state[statements.IS_MARIADB] = batch_offset, description.is_mariadb
         state[statements.CHECKSUM_BYTES] = 4 if description.has_checksums else 0
         state[statements.SETS_GTIDS], state[statements.TABLE_ID_SIZE] = script.options.gtids, description.table_id_size
         for place, name in _SESSION_SLOTS:
-            state[place] = _parse_number(variables.get(f"@@session.{name}", ""))
+            state[place] = _parse_slot_number(variables.get(f"@@session.{name}", ""))
         skips_parallel = variables.get("@@session.skip_parallel_replication")
         state[statements.PARALLEL_ALLOWED] = (
             -1 if skips_parallel is None or "@@session.skip_replication" in variables else int(skips_parallel == "0")
@@ -684,37 +707,37 @@ class FastScriptWriter:
         if variables.get("@@session.immediate_server_version") != variables.get("@@session.original_server_version"):
             state[statements.SERVER_VERSION] = -1
         state[statements.TEMPLATES] = row_statement_kernels.TEMPLATES_AT
-        state[statements.ROW_FLAG_MASK] = sum(row_check_variables(description))
+        state[statements.ROW_FLAG_MASK] = sum(get_row_check_variables(description))
         state[statements.GTID_AUTOMATIC] = script.session.gtid_next == "AUTOMATIC"
-        state[statements.THREAD_ID] = _parse_number(variables.get("@@session.pseudo_thread_id", ""))
+        state[statements.THREAD_ID] = _parse_slot_number(variables.get("@@session.pseudo_thread_id", ""))
         seconds, _, part = variables.get("TIMESTAMP", "").partition(".")
         state[statements.TIMESTAMP_US] = (
             1_000_000 * int(seconds) + int(part or 0) if seconds.isdecimal() and len(part) <= 6 else -1
         )
-        state[statements.SESSION_NUMBER] = self._transitions.session_number(script.session)
+        state[statements.SESSION_NUMBER] = self._transitions.get_session_number(script.session)
         state[statements.DATABASE_SIZE] = -1 if script.session.database is None else len(script.session.database)
 
-    def _register_stopping_event(self, events: ScriptEvents, at: int, stop: int) -> bool:
+    def _try_register_stopping_event(self, events: ScriptEvents, at: int, stop: int) -> bool:
         """Register the event at which the kernel stopped, so that it is accepted; return whether that was possible."""
         if at >= stop:
             return False
         codes, starts, ends = (events.columns[place] for place in (_TYPE_COLUMN, _START_COLUMN, _END_COLUMN))
         code, body = codes[at], events.window[starts[at] : ends[at]]
         if code == EventType.QUERY:
-            return self._transitions.add_query(
+            return self._transitions.try_add_query_request(
                 bytes(body[:_MAX_BEGIN_BYTES]),
-                inside=self._state[statements.TRANSACTION_STATE] == statements.IN_TRANSACTION,
+                is_in_transaction=self._state[statements.TRANSACTION_STATE] == statements.IN_TRANSACTION,
             )
         if code in (EventType.INTVAR, EventType.RAND):
-            return self._register_stopping_event(events, at + 1, stop)
+            return self._try_register_stopping_event(events, at + 1, stop)
         place = self._context.description.table_id_size
         if code not in ROW_EVENTS or len(body) < place + 2:
             return False
-        return self._transitions.add_row_flags(
+        return self._transitions.try_add_row_flags(
             int.from_bytes(body[place : place + 2], "little") & self._state[statements.ROW_FLAG_MASK]
         )
 
-    def _store_state(self, script: SqlScript, batch: Batch | FlatRecords) -> None:
+    def _store_state_in_script(self, script: SqlScript, batch: Batch | FlatRecords) -> None:
         """Store the values of the kernel's slots in the script's state."""
         state, variables = self._state, script.session.variables
         transaction_state, last_gtid = state[statements.TRANSACTION_STATE], state[statements.LAST_GTID_INDEX]
@@ -723,12 +746,12 @@ class FastScriptWriter:
             transactions = script.transaction.groups
             transactions.group = transaction_state
         if last_gtid >= 0:
-            script.transaction.current_owner = self._get_owner(batch, last_gtid)
-            script.transaction.implied_owner, script.skips_next = NO_OWNER, False
+            script.transaction.current_transaction = self._get_transaction(batch, last_gtid)
+            script.transaction.implied_transaction, script.skips_next = NO_TRANSACTION, False
         if state[statements.SEQUENCE_NUMBER] >= 0:
             variables["@@session.gtid_seq_no"] = str(state[statements.SEQUENCE_NUMBER])
         if last_gtid >= 0 and script.options.gtids and not state[statements.IS_MARIADB]:
-            script.session.gtid_next = script.transaction.current_owner.gtid or "AUTOMATIC"
+            script.session.gtid_next = script.transaction.current_transaction.gtid or "AUTOMATIC"
             variables["@@session.original_commit_timestamp"] = str(state[statements.COMMIT_TIMESTAMP])
         if last_gtid >= 0 or transaction_state != self._loaded_state:
             has_unused_gtid = (
@@ -738,16 +761,16 @@ class FastScriptWriter:
             )
             script.transaction.has_unused_gtid = has_unused_gtid
         if state[statements.SESSION_CHANGED]:
-            self._store_session(script)
+            self._store_session_in_script(script)
 
-    def _get_owner(self, batch: Batch | FlatRecords, index: int) -> TransactionOwner:
+    def _get_transaction(self, batch: Batch | FlatRecords, index: int) -> OwningTransaction:
         """Return the transaction of event `index`."""
         if isinstance(batch, FlatRecords):
             batch, first, _, at = batch.find_part(index)
             index += first - at
-        return self._context.tracker.track_batch(batch).owners[index]
+        return self._context.tracker.track_batch(batch).transactions[index]
 
-    def _store_session(self, script: SqlScript) -> None:
+    def _store_session_in_script(self, script: SqlScript) -> None:
         """Store the kernel's session in the script's session."""
         state, variables = self._state, script.session.variables
         if state[statements.THREAD_ID] >= 0:
@@ -755,10 +778,10 @@ class FastScriptWriter:
         if state[statements.TIMESTAMP_US] >= 0:
             seconds, microseconds = divmod(state[statements.TIMESTAMP_US], 1_000_000)
             variables["TIMESTAMP"] = f"{seconds}.{microseconds:06d}" if microseconds else str(seconds)
-        enter_session(script.session, self._transitions.sessions[state[statements.SESSION_NUMBER]])
+        restore_session_state(script.session, self._transitions.sessions[state[statements.SESSION_NUMBER]])
 
 
-def _parse_number(text: str) -> int:
+def _parse_slot_number(text: str) -> int:
     """Return the number in a text; -1 if it is not a number, or too large for a slot."""
     number = int(text) if text.isdecimal() else -1
     return number if number < 1 << 63 else -1

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.formats.binlog_events.ddl.statements import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
+from binlogtool.formats.binlog_events.ddl.split_sql_statements import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
 from binlogtool.formats.binlog_events.event_schemas import Event
 from binlogtool.formats.binlog_events.gtid.gtid_events import MariadbGtid, MysqlGtid
 from binlogtool.formats.binlog_events.sql.client_safe_statements import (
     UTF8MB4,
-    client_charset,
+    append_statement_end,
     format_charset_command,
-    terminate_safe,
+    get_client_charset,
 )
 from binlogtool.formats.binlog_events.values.column_types import charset_of_collation
 from binlogtool.formats.binlog_events.wire_format import EventFlag, EventType, FormatDescription, RowsFlag
@@ -100,7 +100,7 @@ class ScriptSession(msgspec.Struct):
         """Return a copy of the session."""
         return replace(self, variables=dict(self.variables))
 
-    def set_variables(self, values: Mapping[str, str]) -> list[bytes]:
+    def write_changed_variables(self, values: Mapping[str, str]) -> list[bytes]:
         """Return the statements that set those variables which do not have these values yet."""
         changed = {name: value for name, value in values.items() if self.variables.get(name) != value}
         if not changed:
@@ -109,10 +109,10 @@ class ScriptSession(msgspec.Struct):
         self.variables.update(changed)
         return _format_assignments(changed)
 
-    def set_client_charset(self, charset: str | None) -> list[bytes]:
+    def write_client_charset_change(self, charset: str | None) -> list[bytes]:
         """Return the commands that make the client read statements in this character set."""
         self.charset = charset
-        needed = client_charset(charset)
+        needed = get_client_charset(charset)
         if needed == self.client_charset:
             return []
         commands = [format_charset_command(needed)]
@@ -124,46 +124,46 @@ class ScriptSession(msgspec.Struct):
         self.forget_last_query()
         return commands
 
-    def set_for_rows(self, flags: int, time: int, description: FormatDescription) -> list[bytes]:
+    def write_session_for_rows(self, flags: int, time: int, description: FormatDescription) -> list[bytes]:
         """Return the SET statements for the statements of a row event."""
         self.sql_mode = 0
         values = dict(_ROW_VARIABLES)
-        for flag, name in row_check_variables(description).items():
+        for flag, name in get_row_check_variables(description).items():
             values[name] = "0" if flags & flag else "1"
         return [
-            *self.set_client_charset(UTF8MB4),
-            *self.set_variables(values | ({"TIMESTAMP": str(time)} if time else {})),
+            *self.write_client_charset_change(UTF8MB4),
+            *self.write_changed_variables(values | ({"TIMESTAMP": str(time)} if time else {})),
         ]
 
     def forget_last_query(self) -> None:
         """Forget the session of the last QUERY, so that the next QUERY sets its own."""
         self._last_query = (0, -1, False)
 
-    def set_for_names(self) -> list[bytes]:
+    def write_session_for_utf8_names(self) -> list[bytes]:
         """Return the SET statements for this program's own statements with names or texts in UTF-8."""
         values = {"@@session.character_set_client": _UTF8MB4, "@@session.collation_connection": _UTF8MB4}
-        return [*self.set_client_charset(UTF8MB4), *self.set_variables(values)]
+        return [*self.write_client_charset_change(UTF8MB4), *self.write_changed_variables(values)]
 
-    def set_for_query(self, query: QuerySession, description: FormatDescription) -> list[bytes]:
+    def write_session_for_query(self, query: QuerySession, description: FormatDescription) -> list[bytes]:
         """Return the SET statements for a statement with these status variables."""
         status = query.status
-        if (id(status), query.thread_id, query.inside) == self._last_query and "charset" in status:
-            return self._set_time(status, query.time)
+        if (id(status), query.thread_id, query.is_in_transaction) == self._last_query and "charset" in status:
+            return self._write_time_change(status, query.time)
         statements: list[bytes] = []
         if "charset" in status:
-            statements = self.set_client_charset(charset_of_collation(status["charset"]["client"]))
+            statements = self.write_client_charset_change(charset_of_collation(status["charset"]["client"]))
         self.sql_mode = status.get("sql_mode", self.sql_mode)
-        values = {"TIMESTAMP": _format_time(status, query.time)} if query.time else {}
+        values = {"TIMESTAMP": _format_timestamp_value(status, query.time)} if query.time else {}
         values["@@session.pseudo_thread_id"] = str(query.thread_id)
         values |= dict(_iter_flag_variables(status, description)) | dict(_iter_common_variables(status))
         values |= dict(_iter_mariadb_variables(status) if description.is_mariadb else _iter_mysql_variables(status))
-        if query.inside:
+        if query.is_in_transaction:
             values.pop("@@session.autocommit", None)  # turning it on would commit
-        statements += self.set_variables(values)
-        self._last_query = (id(status), query.thread_id, query.inside)
+        statements += self.write_changed_variables(values)
+        self._last_query = (id(status), query.thread_id, query.is_in_transaction)
         return statements
 
-    def repeat_sql_mode(self) -> list[bytes]:
+    def write_sql_mode_again(self) -> list[bytes]:
         """Return statements that set sql_mode again, directly before a statement that clients parse by sql_mode.
 
         A stored function or trigger that sets sql_mode leaves its status flags in the client, and a refused SET leaves
@@ -171,35 +171,35 @@ class ScriptSession(msgspec.Struct):
         """
         return _format_sql_mode(self.variables.setdefault(SQL_MODE, "''" if not self.sql_mode else str(self.sql_mode)))
 
-    def set_no_backslash_escapes(self, mode: int) -> tuple[list[bytes], list[bytes]]:
+    def wrap_in_no_backslash_escapes(self, mode: int) -> tuple[list[bytes], list[bytes]]:
         """Return the statements that set this sql_mode with NO_BACKSLASH_ESCAPES, and those that restore it."""
-        return _format_sql_mode(str(mode | NO_BACKSLASH_ESCAPES)), self.repeat_sql_mode()
+        return _format_sql_mode(str(mode | NO_BACKSLASH_ESCAPES)), self.write_sql_mode_again()
 
-    def _set_time(self, status: Mapping[str, Any], time: int) -> list[bytes]:
+    def _write_time_change(self, status: Mapping[str, Any], time: int) -> list[bytes]:
         """Return the SET TIMESTAMP for another time in the session of the previous statement."""
-        value = _format_time(status, time)
+        value = _format_timestamp_value(status, time)
         if not time or self.variables.get("TIMESTAMP") == value:
             return []
         self.variables["TIMESTAMP"] = value
         return [b"SET TIMESTAMP=" + value.encode()]
 
-    def restore(self) -> bytes:
+    def write_restored_session(self) -> bytes:
         """Return the statements that restore the session as far as a script can know it."""
-        statements = [terminate_safe(one) for one in self.set_client_charset(UTF8MB4)]
+        statements = [append_statement_end(one) for one in self.write_client_charset_change(UTF8MB4)]
         statements += map(
-            terminate_safe,
+            append_statement_end,
             _format_assignments({name: _RESTORED_VALUES.get(name, "DEFAULT") for name in sorted(self.variables)}),
         )
         return b"".join(statements)
 
 
 class QuerySession(NamedTuple):
-    """Session of a QUERY, from its event; `inside`: a transaction is open."""
+    """Session of a QUERY, from its event; `is_in_transaction`: a transaction is open."""
 
     status: Mapping[str, Any]
     time: int
     thread_id: int
-    inside: bool
+    is_in_transaction: bool
 
 
 _CHARSET_VARIABLES = ("@@session.character_set_client", "@@session.collation_connection")
@@ -217,7 +217,7 @@ _ROW_VARIABLES = {
 }
 
 
-def row_check_variables(description: FormatDescription) -> dict[int, str]:
+def get_row_check_variables(description: FormatDescription) -> dict[int, str]:
     """Return flags of row events -> variables that they turn off."""
     checks: dict[int, str] = {
         RowsFlag.NO_FOREIGN_KEY_CHECKS: "@@session.foreign_key_checks",
@@ -228,11 +228,11 @@ def row_check_variables(description: FormatDescription) -> dict[int, str]:
     return checks
 
 
-def find_doubt(status: Mapping[str, Any], sql: bytes) -> str | None:
+def explain_different_effect(status_variables: Mapping[str, Any], sql: bytes) -> str | None:
     """Return why a statement with these status variables has a different effect in a script; None if it has not."""
-    if "opaque" in status:
-        return f"a status variable of type {status['opaque'][0]} is unknown, and so is its effect"
-    invoker = status.get("invoker")
+    if "opaque" in status_variables:
+        return f"a status variable of type {status_variables['opaque'][0]} is unknown, and so is its effect"
+    invoker = status_variables.get("invoker")
     if invoker is not None and _CURRENT_USER.search(sql):
         user = f"{invoker['user']}@{invoker['host']}"
         return f"its CURRENT_USER was {user}; in a script it is the user who runs the script"
@@ -242,15 +242,15 @@ def find_doubt(status: Mapping[str, Any], sql: bytes) -> str | None:
     return None
 
 
-def explain_refused_session(status: Mapping[str, Any]) -> str | None:
+def explain_refused_session(status_variables: Mapping[str, Any]) -> str | None:
     """Return why all known servers refuse the session of a statement; None if some server accepts it."""
-    for name, number in status.get("charset", {}).items():
+    for name, number in status_variables.get("charset", {}).items():
         charset = charset_of_collation(number)
         if charset is None or (name == "client" and charset in _CHARSETS_WITHOUT_CLIENT):
             reason = "servers refuse" if charset is not None else "no server of a known version has"
             return f"{reason} {number} as the collation of its {name}, so the statements after it would run without it"
-    if status.get("sql_mode", 0) & ~_KNOWN_MODE_BITS:
-        return f"servers refuse its sql_mode {status['sql_mode']}"
+    if status_variables.get("sql_mode", 0) & ~_KNOWN_MODE_BITS:
+        return f"servers refuse its sql_mode {status_variables['sql_mode']}"
     return None
 
 
@@ -275,15 +275,15 @@ def _format_assignments(values: Mapping[str, str]) -> list[bytes]:
     ]
 
 
-def wrap_row_flags(flags: int, description: FormatDescription) -> tuple[list[bytes], list[bytes]]:
+def wrap_in_row_check_settings(flags: int, description: FormatDescription) -> tuple[list[bytes], list[bytes]]:
     """Return the statements before and after those of a row event with these flags, in a session with all checks on."""
     base = ScriptSession()
-    base.set_for_rows(0, 0, description)
+    base.write_session_for_rows(0, 0, description)
     changed = base.copy()
-    return changed.set_for_rows(flags, 0, description), changed.set_for_rows(0, 0, description)
+    return changed.write_session_for_rows(flags, 0, description), changed.write_session_for_rows(0, 0, description)
 
 
-def _format_time(status: Mapping[str, Any], time: int) -> str:
+def _format_timestamp_value(status: Mapping[str, Any], time: int) -> str:
     """Return TIMESTAMP including the microseconds from the status variables."""
     microseconds = status.get("hrnow", status.get("microseconds", 0))
     return f"{time}.{microseconds:06d}" if microseconds else str(time)
@@ -368,7 +368,7 @@ def has_gtids(description: FormatDescription) -> bool:
     return not description.is_mariadb and description.version >= _GTIDS_SINCE
 
 
-def set_mariadb_gtid(event: Event, gtid: MariadbGtid, session: ScriptSession) -> list[bytes]:
+def write_mariadb_gtid_settings(event: Event, gtid: MariadbGtid, session: ScriptSession) -> list[bytes]:
     """Return the SET statements for the domain, server and sequence number of the next transaction in MariaDB."""
     skip = "1" if event.flags & EventFlag.SKIP_REPLICATION else "0"
     variables = {
@@ -379,21 +379,23 @@ def set_mariadb_gtid(event: Event, gtid: MariadbGtid, session: ScriptSession) ->
     if skip != session.variables.get("@@session.skip_replication", "0"):
         variables["@@session.skip_replication"] = skip
     session.variables.pop("@@session.gtid_seq_no", None)  # the server resets it with each transaction
-    return session.set_variables(variables)
+    return session.write_changed_variables(variables)
 
 
-def set_parallel_replication(session: ScriptSession, *, allowed: bool) -> list[bytes]:
+def write_parallel_replication_setting(session: ScriptSession, *, allowed: bool) -> list[bytes]:
     """Return the SET statement that says whether the target's replicas may run the next transaction in parallel."""
-    return session.set_variables({"@@session.skip_parallel_replication": "0" if allowed else "1"})
+    return session.write_changed_variables({"@@session.skip_parallel_replication": "0" if allowed else "1"})
 
 
-def set_mysql_gtid(event: Event, gtid: MysqlGtid, gtid_text: str | None, session: ScriptSession) -> list[bytes]:
+def write_mysql_gtid_settings(
+    event: Event, gtid: MysqlGtid, gtid_text: str | None, session: ScriptSession
+) -> list[bytes]:
     """Return the SET statements for the GTID of the next transaction in MySQL, and for its origin.
 
     `gtid_text`: the GTID; None if there is none.
     """
     statements = [] if gtid.flags & _MAY_HAVE_STATEMENTS else [_SET_READ_COMMITTED]
-    statements += _set_origin(gtid, session)
+    statements += _write_origin_settings(gtid, session)
     is_anonymous = event.code == EventType.ANONYMOUS_GTID or gtid_text is None
     gtid_next = "AUTOMATIC" if is_anonymous else str(gtid_text)  # servers with gtid_mode=ON refuse ANONYMOUS
     if gtid_next != session.gtid_next or not is_anonymous:
@@ -402,7 +404,7 @@ def set_mysql_gtid(event: Event, gtid: MysqlGtid, gtid_text: str | None, session
     return statements
 
 
-def _set_origin(gtid: MysqlGtid, session: ScriptSession) -> list[bytes]:
+def _write_origin_settings(gtid: MysqlGtid, session: ScriptSession) -> list[bytes]:
     """Return the SET statements for server versions and commit time, if the event has them."""
     values = {
         "@@session.original_commit_timestamp": gtid.original_commit_timestamp,
@@ -413,4 +415,4 @@ def _set_origin(gtid: MysqlGtid, session: ScriptSession) -> list[bytes]:
     texts = {n: str(v if v is not None else u) for (n, v), u in zip(values.items(), unknown, strict=True)}
     if gtid.original_commit_timestamp is None and "@@session.original_commit_timestamp" not in session.variables:
         return []
-    return [b"/*!80014 " + one + b"*/" for one in session.set_variables(texts)]
+    return [b"/*!80014 " + one + b"*/" for one in session.write_changed_variables(texts)]

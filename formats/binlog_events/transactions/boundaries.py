@@ -1,6 +1,7 @@
 """Find the boundaries of transactions: which event opens, continues or ends a group of events.
 
-All readers, compiled or not, use the rules of this module. The state machine (`step_group`) reads no bytes, only the
+All readers, compiled or not, use the rules of this module. The state machine (`compute_packed_group_step`) reads no
+bytes, only the
 mark of an event (`get_mark`). MySQL's rule is its Transaction_boundary_parser (sql/rpl_trx_boundary_parser.cc),
 MariaDB's are is_group_event and is_part_of_group (sql/log_event.h). See
 docs/spec/mysql_binlog.md#transactions-and-truncation.
@@ -99,7 +100,7 @@ def starts_with_word(words: Int64s, at: int, size: int, buf: UInt8s, pos: int, l
 
 
 @kernel(starts_with_word)
-def classify_text(words: Int64s, buf: UInt8s, pos: int, limit: int) -> int:
+def classify_statement_text(words: Int64s, buf: UInt8s, pos: int, limit: int) -> int:
     """Return the `QueryKind` of the text `buf[pos:limit]`; words: `WORD_TABLE`."""
     at = 0
     while words[at] != 0:
@@ -109,11 +110,11 @@ def classify_text(words: Int64s, buf: UInt8s, pos: int, limit: int) -> int:
     return 0
 
 
-@kernel(classify_text, find_query_text)
-def classify_query(words: Int64s, buf: UInt8s, pos: int, limit: int) -> int:
+@kernel(classify_statement_text, find_query_text)
+def classify_query_body(words: Int64s, buf: UInt8s, pos: int, limit: int) -> int:
     """Return the `QueryKind` of a QUERY with the body `buf[pos:limit]`."""
     start, end = find_query_text(buf, pos, limit)
-    return classify_text(words, buf, start, limit) if end >= 0 and start < limit else 0
+    return classify_statement_text(words, buf, start, limit) if end >= 0 and start < limit else 0
 
 
 @kernel()
@@ -127,31 +128,31 @@ def is_begin(buf: UInt8s, pos: int, limit: int) -> bool:
 @lru_cache(maxsize=1024)
 def _classify_cached(start: bytes) -> QueryKind:
     """Return the kind of a text by its beginning."""
-    return QueryKind(classify_text(WORD_TABLE, start, 0, len(start)))
+    return QueryKind(classify_statement_text(WORD_TABLE, start, 0, len(start)))
 
 
-def get_text_kind(text: bytes) -> QueryKind:
+def get_statement_text_kind(text: bytes) -> QueryKind:
     """Return the kind of a statement; the first `MAX_WORD_SIZE` bytes of its text are enough."""
     if not text or text[0] not in _FIRST_LETTERS:
         return QueryKind.STATEMENT
     return _classify_cached(text[:MAX_WORD_SIZE])
 
 
-def get_query_kind(code: int, body: bytes | memoryview) -> QueryKind:
+def get_query_kind(type_code: int, body: bytes | memoryview) -> QueryKind:
     """Return the kind of a QUERY or QUERY_COMPRESSED event by the beginning of its text."""
     at, end = find_query_text(body, 0, len(body))
     if end < 0:
         return QueryKind.STATEMENT
-    if code == EventType.QUERY_COMPRESSED:
-        return get_text_kind(_uncompress_start(bytes(body[at : at + 16 * MAX_WORD_SIZE])))
-    return get_text_kind(bytes(body[at : at + MAX_WORD_SIZE]))
+    if type_code == EventType.QUERY_COMPRESSED:
+        return get_statement_text_kind(_uncompress_text_start(bytes(body[at : at + 16 * MAX_WORD_SIZE])))
+    return get_statement_text_kind(bytes(body[at : at + MAX_WORD_SIZE]))
 
 
-def _uncompress_start(block: bytes) -> bytes:
+def _uncompress_text_start(compressed_block: bytes) -> bytes:
     """Return the first bytes of a compressed text; empty if it cannot be uncompressed."""
-    size = block[0] & 7 if block else 0
+    size = compressed_block[0] & 7 if compressed_block else 0
     try:
-        return zlib.decompressobj().decompress(block[1 + size :], MAX_WORD_SIZE)
+        return zlib.decompressobj().decompress(compressed_block[1 + size :], MAX_WORD_SIZE)
     except zlib.error:
         return b""
 
@@ -223,8 +224,8 @@ OUTSIDE, OPENS, INSIDE, ENDS, ALONE = range(5)
 NO_FAULT, GTID_IN_GROUP, OUTER_EVENT_IN_GROUP, BEGIN_IN_TRANSACTION, END_OUTSIDE_TRANSACTION = range(5)
 
 GROUP_BITS, STEP_AT, FAULT_AT = 3, 2, 5
-"""Parts of the result of `step_group`: mask of the group after the event; shift of the step (3 bits); shift of the
-broken rule.
+"""Parts of the result of `compute_packed_group_step`: mask of the group after the event; shift of the step (3 bits);
+shift of the broken rule.
 """
 STEP_BITS = 7
 
@@ -233,70 +234,74 @@ SAVEPOINT, XA_START, XA_END = QueryKind.SAVEPOINT.value, QueryKind.XA_START.valu
 
 
 @kernel()
-def pack_step(group: int, role: int, fault: int) -> int:
+def pack_step(group_state: int, role: int, fault: int) -> int:
     """Return group, step and fault as one number."""
-    return group | role << STEP_AT | fault << FAULT_AT
+    return group_state | role << STEP_AT | fault << FAULT_AT
 
 
 @kernel(pack_step)
-def end_group(group: int, fault: int) -> int:
+def pack_group_end(group_state: int, fault: int) -> int:
     """Return the step of an event that ends a group, or is a group by itself."""
-    return pack_step(NO_GROUP, ENDS if group != NO_GROUP else ALONE, fault)
+    return pack_step(NO_GROUP, ENDS if group_state != NO_GROUP else ALONE, fault)
 
 
-@kernel(end_group, pack_step)
-def step_statement(group: int, kind: int) -> int:
+@kernel(pack_group_end, pack_step)
+def compute_packed_statement_step(group_state: int, kind: int) -> int:
     """Return the step of a statement; an ordinary statement is a group by itself if no group is open."""
-    outside = END_OUTSIDE_TRANSACTION if group != BEGUN else NO_FAULT
+    outside = END_OUTSIDE_TRANSACTION if group_state != BEGUN else NO_FAULT
     if kind == BEGIN or kind == XA_START:  # noqa: SIM109 - a kernel
         return pack_step(
-            BEGUN, INSIDE if group != NO_GROUP else OPENS, BEGIN_IN_TRANSACTION if group == BEGUN else NO_FAULT
+            BEGUN,
+            INSIDE if group_state != NO_GROUP else OPENS,
+            BEGIN_IN_TRANSACTION if group_state == BEGUN else NO_FAULT,
         )
     if kind == SAVEPOINT or kind == XA_END:  # noqa: SIM109 - a kernel
-        return pack_step(group, INSIDE if group != NO_GROUP else ALONE, outside)
+        return pack_step(group_state, INSIDE if group_state != NO_GROUP else ALONE, outside)
     if kind == COMMIT or kind == ROLLBACK:  # noqa: SIM109 - a kernel
-        return end_group(group, outside)
-    if kind == 0 and group == BEGUN:
+        return pack_group_end(group_state, outside)
+    if kind == 0 and group_state == BEGUN:
         return pack_step(BEGUN, INSIDE, NO_FAULT)
-    return end_group(group, NO_FAULT)
+    return pack_group_end(group_state, NO_FAULT)
 
 
-@kernel(end_group, pack_step, step_statement)
-def step_group(group: int, mark: int) -> int:
+@kernel(pack_group_end, pack_step, compute_packed_statement_step)
+def compute_packed_group_step(group_state: int, event_mark: int) -> int:
     """Return the group after an event with this mark, its step, and the rule that it breaks, as from `pack_step`."""
-    if mark >= STATEMENT:
-        return step_statement(group, mark - STATEMENT)
-    if mark == MYSQL_GTID or mark == MARIADB_GTID or mark == MARIADB_STANDALONE_GTID:  # noqa: SIM109 - a kernel
-        new_group = AFTER_GTID if mark == MYSQL_GTID else BEGUN if mark == MARIADB_GTID else ONE_STATEMENT
-        return pack_step(new_group, OPENS, GTID_IN_GROUP if group != NO_GROUP else NO_FAULT)
-    if mark == INCIDENT and group == AFTER_GTID:  # MySQL gives an INCIDENT its own GTID, so that it can be skipped
-        return end_group(group, NO_FAULT)
-    if mark == OUTSIDE_GROUPS or mark == INCIDENT:  # noqa: SIM109 - a kernel
-        return pack_step(group, OUTSIDE, OUTER_EVENT_IN_GROUP if group != NO_GROUP else NO_FAULT)
-    if mark == COMMIT_EVENT:
-        return end_group(group, END_OUTSIDE_TRANSACTION if group != BEGUN else NO_FAULT)
-    if mark == OTHER_END:
-        return end_group(group, END_OUTSIDE_TRANSACTION if group == NO_GROUP else NO_FAULT)
-    if group == NO_GROUP:
-        return pack_step(NO_GROUP, ALONE if mark == OTHER else OUTSIDE, NO_FAULT)
-    if group == ONE_STATEMENT and (mark == OTHER or mark == LAST_ROW_EVENT):  # noqa: SIM109 - a kernel
-        return end_group(group, NO_FAULT)
-    return pack_step(group, INSIDE, NO_FAULT)
+    if event_mark >= STATEMENT:
+        return compute_packed_statement_step(group_state, event_mark - STATEMENT)
+    if event_mark == MYSQL_GTID or event_mark == MARIADB_GTID or event_mark == MARIADB_STANDALONE_GTID:  # noqa: SIM109 - a kernel
+        new_group = AFTER_GTID if event_mark == MYSQL_GTID else BEGUN if event_mark == MARIADB_GTID else ONE_STATEMENT
+        return pack_step(new_group, OPENS, GTID_IN_GROUP if group_state != NO_GROUP else NO_FAULT)
+    if (
+        event_mark == INCIDENT and group_state == AFTER_GTID
+    ):  # MySQL gives an INCIDENT its own GTID, so that it can be skipped
+        return pack_group_end(group_state, NO_FAULT)
+    if event_mark == OUTSIDE_GROUPS or event_mark == INCIDENT:  # noqa: SIM109 - a kernel
+        return pack_step(group_state, OUTSIDE, OUTER_EVENT_IN_GROUP if group_state != NO_GROUP else NO_FAULT)
+    if event_mark == COMMIT_EVENT:
+        return pack_group_end(group_state, END_OUTSIDE_TRANSACTION if group_state != BEGUN else NO_FAULT)
+    if event_mark == OTHER_END:
+        return pack_group_end(group_state, END_OUTSIDE_TRANSACTION if group_state == NO_GROUP else NO_FAULT)
+    if group_state == NO_GROUP:
+        return pack_step(NO_GROUP, ALONE if event_mark == OTHER else OUTSIDE, NO_FAULT)
+    if group_state == ONE_STATEMENT and (event_mark == OTHER or event_mark == LAST_ROW_EVENT):  # noqa: SIM109 - a kernel
+        return pack_group_end(group_state, NO_FAULT)
+    return pack_step(group_state, INSIDE, NO_FAULT)
 
 
 @kernel()
-def is_transaction_begin(step_result: int) -> bool:
+def is_transaction_begin_step(step_result: int) -> bool:
     """Return whether a transaction begins with this step, even if the previous transaction has no end."""
     return step_result >> STEP_AT & STEP_BITS == OPENS or step_result >> FAULT_AT == BEGIN_IN_TRANSACTION
 
 
-STEP_TABLE = tuple(step_group(group, mark) for mark in range(MARK_COUNT) for group in range(4))
-"""Table of all results of `step_group`; the result for a mark and a group is at `4 * mark + group`."""
+STEP_TABLE = tuple(compute_packed_group_step(group, mark) for mark in range(MARK_COUNT) for group in range(4))
+"""Table of all results of `compute_packed_group_step`; the result for a mark and a group is at `4 * mark + group`."""
 
 
-def group_after(group: int, mark: int) -> int:
+def get_next_group_state(group_state: int, event_mark: int) -> int:
     """Return the group after an event that breaks no rule."""
-    result = STEP_TABLE[4 * mark + group]
+    result = STEP_TABLE[4 * event_mark + group_state]
     assert result >> FAULT_AT == NO_FAULT
     return result & GROUP_BITS
 
@@ -352,7 +357,7 @@ _EVENTS_BY_TRAIT: Mapping[int, Iterable[int]] = {
 }
 
 
-def build_event_type_flags(unsupported: Iterable[int]) -> array[int]:
+def build_event_type_traits(unsupported: Iterable[int]) -> array[int]:
     """Return the traits of all event types; `unsupported`: types that the kernel does not support."""
     table = array("q", bytes(8 * 256))
     for mark, codes in _EVENTS_BY_MARK.items():
@@ -364,14 +369,14 @@ def build_event_type_flags(unsupported: Iterable[int]) -> array[int]:
     return table
 
 
-@kernel(classify_query)
-def get_mark(trait: int, words: Int64s, buf: UInt8s, pos: int, limit: int) -> int:
+@kernel(classify_query_body)
+def get_event_mark(type_traits: int, words: Int64s, buf: UInt8s, pos: int, limit: int) -> int:
     """Return the mark of an event with the body `buf[pos:limit]`; a QUERY_COMPRESSED gets the mark of any statement."""
-    mark = trait & MARK_MASK
-    if trait & IS_ROWS:
+    mark = type_traits & MARK_MASK
+    if type_traits & IS_ROWS:
         return LAST_ROW_EVENT if limit - pos > ROW_FLAGS_AT + 1 and buf[pos + ROW_FLAGS_AT] & STMT_END else mark
-    if trait & IS_QUERY:
-        return mark + classify_query(words, buf, pos, limit)
+    if type_traits & IS_QUERY:
+        return mark + classify_query_body(words, buf, pos, limit)
     if mark == MARIADB_GTID and limit - pos > FLAGS2 and buf[pos + FLAGS2] & STANDALONE:
         return MARIADB_STANDALONE_GTID
     return mark
@@ -393,7 +398,7 @@ class GroupStep(enum.IntEnum):
 
 
 _STEPS = tuple(GroupStep)
-_TRAITS = tuple(build_event_type_flags(()))
+_TRAITS = tuple(build_event_type_traits(()))
 _FAULT_MESSAGES: Mapping[int, str] = {
     GTID_IN_GROUP: "a group starts inside another one",
     OUTER_EVENT_IN_GROUP: "{} inside a group",
@@ -402,7 +407,7 @@ _FAULT_MESSAGES: Mapping[int, str] = {
 }
 
 
-class TransactionGroups(msgspec.Struct):
+class TransactionGroupState(msgspec.Struct):
     """State of the open group.
 
     `group`: state of the open group (NO_GROUP, …). `fault`: text about the nesting rule that the last event broke, else
@@ -426,14 +431,16 @@ class TransactionGroups(msgspec.Struct):
     @property
     def has_begun_now(self) -> bool:
         """True if a transaction began with the last event, even if the previous transaction has no end."""
-        return is_transaction_begin(self._last_step)
+        return is_transaction_begin_step(self._last_step)
 
-    def add_event(self, code: int, body: bytes | memoryview) -> GroupStep:
+    def advance_to_event(self, type_code: int, body: bytes | memoryview) -> GroupStep:
         """Update the state by the next event, and return its step; `body`: its bytes without header and checksum."""
-        mark = _event_mark(code, body)
+        mark = _classify_event_mark(type_code, body)
         result = self._last_step = STEP_TABLE[mark << 2 | self.group]
         self.group = result & GROUP_BITS
-        self.fault = None if result >> FAULT_AT == NO_FAULT else _describe_fault(result >> FAULT_AT, code, mark)
+        self.fault = (
+            None if result >> FAULT_AT == NO_FAULT else _describe_nesting_fault(result >> FAULT_AT, type_code, mark)
+        )
         return _STEPS[result >> STEP_AT & STEP_BITS]
 
     def reset(self) -> None:
@@ -441,18 +448,18 @@ class TransactionGroups(msgspec.Struct):
         self.group = NO_GROUP
 
 
-def _event_mark(code: int, body: bytes | memoryview) -> int:
-    if code in QUERY_EVENTS:
-        return STATEMENT + get_query_kind(code, body)
-    trait = _TRAITS[code]
-    if trait & IS_ROWS or code == EventType.GTID:
-        return get_mark(trait, WORD_TABLE, body, 0, len(body))
+def _classify_event_mark(type_code: int, body: bytes | memoryview) -> int:
+    if type_code in QUERY_EVENTS:
+        return STATEMENT + get_query_kind(type_code, body)
+    trait = _TRAITS[type_code]
+    if trait & IS_ROWS or type_code == EventType.GTID:
+        return get_event_mark(trait, WORD_TABLE, body, 0, len(body))
     return trait & MARK_MASK
 
 
-def _describe_fault(fault: int, code: int, mark: int) -> str:
+def _describe_nesting_fault(fault: int, type_code: int, mark: int) -> str:
     """Return the message for a broken nesting rule."""
-    name = EventType(code).name if mark < STATEMENT else QueryKind(mark - STATEMENT).name
+    name = EventType(type_code).name if mark < STATEMENT else QueryKind(mark - STATEMENT).name
     return _FAULT_MESSAGES[fault].format(name)
 
 
@@ -498,13 +505,13 @@ class XaStates(msgspec.Struct):
     limit: int
     _prepared: dict[XaId, bool] = msgspec.field(default_factory=dict)
 
-    def prepare(self, xa_id: XaId, *, one_phase: bool) -> str | None:
+    def record_prepare_and_find_fault(self, xa_id: XaId, *, one_phase: bool) -> str | None:
         """Record XA_PREPARE, a commit if it is `one_phase`; return a message about a fault, else None."""
         fault = f"XA transaction {xa_id.text} is prepared twice" if self._prepared.get(xa_id) else None
         self._store_xa_state(xa_id, not one_phase)
         return fault
 
-    def finish(self, xa_id: XaId) -> str | None:
+    def record_finish_and_find_fault(self, xa_id: XaId) -> str | None:
         """Record XA COMMIT or XA ROLLBACK; return a message about a fault, else None."""
         fault = f"XA transaction {xa_id.text} is finished twice" if self._prepared.get(xa_id) is False else None
         self._store_xa_state(xa_id, False)

@@ -12,7 +12,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from binlogtool.format_api.layout import Batch, Column, Kernel
 from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, UInt8s, kernel, load_little_endian
-from binlogtool.formats.binlog_events.decode import NO_OWNER, EventTracker, TableMaps, TrackedBatch, TransactionOwner
+from binlogtool.formats.binlog_events.decode import (
+    NO_TRANSACTION,
+    EventTracker,
+    OwningTransaction,
+    TableMaps,
+    TrackedBatch,
+)
 from binlogtool.formats.binlog_events.gtid.gtid_events import load_mariadb_gtid, load_mysql_gtid
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.transactions.boundaries import (
@@ -32,10 +38,10 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     STEP_AT,
     STEP_BITS,
     WORD_TABLE,
-    build_event_type_flags,
-    get_mark,
+    build_event_type_traits,
+    compute_packed_group_step,
+    get_event_mark,
     is_possible_ddl,
-    step_group,
 )
 from binlogtool.formats.binlog_events.wire_format import ANONYMOUS_GTID, GTID, STMT_END, EventType
 
@@ -66,7 +72,7 @@ TABLE_MAP."""
 
 
 @kernel()
-def find_id_slot(table_id: int, ids: Int64s, mask: int) -> int:
+def find_table_id_slot(table_id: int, ids: Int64s, mask: int) -> int:
     """Return the slot of a table id in the table of ids (pairs of id + 1 and map number), or a free slot for it."""
     at = (table_id ^ table_id >> 13 ^ table_id >> 27) & mask
     while ids[2 * at] != 0 and ids[2 * at] != table_id + 1:
@@ -75,21 +81,23 @@ def find_id_slot(table_id: int, ids: Int64s, mask: int) -> int:
 
 
 @kernel(load_little_endian)
-def is_known_body(known: Int64s, at: int, buf: UInt8s, pos: int, limit: int) -> bool:
-    """Return whether `buf[pos:limit]` equals the body at `known[at]`, stored as 64-bit numbers padded with zeros."""
+def is_equal_to_packed_words(words: Int64s, word_at: int, buf: UInt8s, pos: int, limit: int) -> bool:
+    """Return whether `buf[pos:limit]` equals the body at `known[word_at]`, stored as 64-bit numbers padded with
+    zeros.
+    """
     while pos < limit:
-        if load_little_endian(buf, pos, min(limit - pos, 8)) != known[at]:
+        if load_little_endian(buf, pos, min(limit - pos, 8)) != words[word_at]:
             return False
         pos += 8
-        at += 1
+        word_at += 1
     return True
 
 
-class MapTable(NamedTuple):
+class KnownTableMaps(NamedTuple):
     """Known table maps.
 
-    ids: see `find_id_slot`. known, known_places: their bodies (`is_known_body`), and for each body its start and its
-    size in bytes. turns: for each map, the turn of the last statement that defined it.
+    ids: see `find_table_id_slot`. known, known_places: their bodies (`is_equal_to_packed_words`), and for each body its
+    start and its size in bytes. turns: for each map, the turn of the last statement that defined it.
     """
 
     ids: Int64s
@@ -98,32 +106,40 @@ class MapTable(NamedTuple):
     turns: MutableInt64s
 
 
-@kernel(is_known_body, load_little_endian, find_id_slot)
-def find_map_number(trait: int, buf: UInt8s, pos: int, limit: int, state: Int64s, maps: MapTable) -> int:
+@kernel(is_equal_to_packed_words, load_little_endian, find_table_id_slot)
+def find_table_map_number(
+    type_traits: int, buf: UInt8s, pos: int, limit: int, state: Int64s, known_maps: KnownTableMaps
+) -> int:
     """Return the number of the table map of a TABLE_MAP or row event; -1 = none, -2 = not registered."""
     if limit - pos < 8:
         return -2
-    map_number = maps.ids[
-        2 * find_id_slot(load_little_endian(buf, pos, state[ID_SIZE]), maps.ids, state[ID_TABLE_MASK]) + 1
+    map_number = known_maps.ids[
+        2 * find_table_id_slot(load_little_endian(buf, pos, state[ID_SIZE]), known_maps.ids, state[ID_TABLE_MASK]) + 1
     ]
-    if not trait & IS_MAP:
+    if not type_traits & IS_MAP:
         return map_number
-    if map_number < 0 or limit - pos != maps.known_places[2 * map_number + 1]:
+    if map_number < 0 or limit - pos != known_maps.known_places[2 * map_number + 1]:
         return -2
-    return map_number if is_known_body(maps.known, maps.known_places[2 * map_number], buf, pos, limit) else -2
+    return (
+        map_number
+        if is_equal_to_packed_words(known_maps.known, known_maps.known_places[2 * map_number], buf, pos, limit)
+        else -2
+    )
 
 
 @kernel(load_little_endian, load_mariadb_gtid, load_mysql_gtid)
-def try_set_gtid_owner(code: int, server: int, buf: UInt8s, pos: int, limit: int, state: MutableInt64s) -> bool:
+def try_set_transaction_gtid(
+    type_code: int, server_id: int, buf: UInt8s, pos: int, limit: int, state: MutableInt64s
+) -> bool:
     """Make the GTID of this event the owner; return False if its source is not that of the last GTID event."""
-    if code == ANONYMOUS_GTID:
+    if type_code == ANONYMOUS_GTID:
         state[SOURCE] = -1
         return True
-    if code != state[LAST_CODE]:
+    if type_code != state[LAST_CODE]:
         return False
-    if code == GTID:
+    if type_code == GTID:
         number, a, _flags, _id, end = load_mariadb_gtid(buf, pos, limit)
-        b = server
+        b = server_id
     else:
         sid, number, end = load_mysql_gtid(buf, pos, limit)
         a = load_little_endian(buf, sid, 8) if end >= 0 else 0
@@ -144,7 +160,7 @@ class FrameColumns(NamedTuple):
     ends: Int64s
 
 
-class OwnerColumns(NamedTuple):
+class TransactionColumns(NamedTuple):
     """Columns with one entry per event: number of its source, number in its GTID, number of its map; -1 = none."""
 
     sources: MutableInt64s
@@ -153,18 +169,24 @@ class OwnerColumns(NamedTuple):
 
 
 @kernel()
-def use_map(
-    trait: int, map_number: int, buf: UInt8s, pos: int, limit: int, state: MutableInt64s, maps: MapTable
+def open_or_use_table_map(
+    type_traits: int,
+    map_number: int,
+    buf: UInt8s,
+    pos: int,
+    limit: int,
+    state: MutableInt64s,
+    known_maps: KnownTableMaps,
 ) -> int:
     """Return the table map number of an event, -1 for a row event whose statement has no TABLE_MAP.
 
     A TABLE_MAP becomes valid; the last row event of a statement ends the statement.
     """
-    if trait & IS_MAP:
-        maps.turns[map_number] = state[TURN] + 0
+    if type_traits & IS_MAP:
+        known_maps.turns[map_number] = state[TURN] + 0
         state[MAP_TURN] = state[TURN] + 0
-    elif trait & IS_ROWS:
-        if map_number >= 0 and maps.turns[map_number] != state[TURN]:
+    elif type_traits & IS_ROWS:
+        if map_number >= 0 and known_maps.turns[map_number] != state[TURN]:
             map_number = -1
         if limit - pos > state[ID_SIZE] and buf[pos + state[ID_SIZE]] & STMT_END:
             state[TURN] += 1
@@ -172,7 +194,7 @@ def use_map(
 
 
 class TrackingTables(NamedTuple):
-    """Constants and groups; traits: see `build_event_type_flags`; words: `WORD_TABLE`.
+    """Constants and groups; traits: see `build_event_type_traits`; words: `WORD_TABLE`.
 
     groups: the group number of each event, if groups are separate.
     """
@@ -182,54 +204,65 @@ class TrackingTables(NamedTuple):
     groups: Int64s
 
 
-@kernel(find_map_number, get_mark, is_possible_ddl, step_group, try_set_gtid_owner, use_map)
-def track_events(
-    i: int,
+@kernel(
+    find_table_map_number,
+    get_event_mark,
+    is_possible_ddl,
+    compute_packed_group_step,
+    try_set_transaction_gtid,
+    open_or_use_table_map,
+)
+def track_events_until_unsupported(
+    event_index: int,
     stop: int,
     is_separate: int,
     frames: FrameColumns,
     buf: UInt8s,
     state: MutableInt64s,
     tables: TrackingTables,
-    maps: MapTable,
-    owners: OwnerColumns,
+    known_maps: KnownTableMaps,
+    transaction_columns: TransactionColumns,
 ) -> int:
-    """Fill `owners` for the events from `i` on; return where the kernel stopped.
+    """Fill `transaction_columns` for the events from `event_index` on; return where the kernel stopped.
 
     `is_separate`: 1 = all events of a group have the owner of the first one, and their own table maps.
     """
-    while i < stop:
-        code = frames.codes[i]
+    while event_index < stop:
+        code = frames.codes[event_index]
         trait = tables.traits[code]
-        p = frames.starts[i]
-        n = frames.ends[i]
+        p = frames.starts[event_index]
+        n = frames.ends[event_index]
         map_number = -1
         if trait & (IS_ROWS | IS_MAP):
-            map_number = find_map_number(trait, buf, p, n, state, maps)
+            map_number = find_table_map_number(trait, buf, p, n, state, known_maps)
         if trait & NEEDS_TRACKER or map_number == -2 or (trait & IS_QUERY and is_possible_ddl(buf, p, n)):
-            return i
-        is_inside = is_separate > 0 and tables.groups[i] == state[CONTAINER_RECORD]
-        if trait & IS_GTID and not is_inside and not try_set_gtid_owner(code, frames.servers[i], buf, p, n, state):
-            return i
+            return event_index
+        is_inside = is_separate > 0 and tables.groups[event_index] == state[CONTAINER_RECORD]
+        if (
+            trait & IS_GTID
+            and not is_inside
+            and not try_set_transaction_gtid(code, frames.servers[event_index], buf, p, n, state)
+        ):
+            return event_index
         role = INSIDE if is_inside else OPENS
         if is_separate > 0:
-            state[CONTAINER_RECORD] = tables.groups[i] + 0
+            state[CONTAINER_RECORD] = tables.groups[event_index] + 0
         else:
-            step_result = step_group(state[GROUP_STATE], get_mark(trait, tables.words, buf, p, n))
+            step_result = compute_packed_group_step(state[GROUP_STATE], get_event_mark(trait, tables.words, buf, p, n))
             state[GROUP_STATE] = step_result & GROUP_BITS
             role = step_result >> STEP_AT & STEP_BITS
         if role == OPENS and not trait & IS_GTID:
             state[SOURCE] = -1
         if is_separate > 0 and role == OPENS:
             state[TURN] += 1
-        owners.sources[i] = -1 if role == OUTSIDE else state[SOURCE]
-        owners.numbers[i] = state[GTID_NUMBER]
-        owners.maps[i] = use_map(trait, map_number, buf, p, n, state, maps)
+        transaction_columns.sources[event_index] = -1 if role == OUTSIDE else state[SOURCE]
+        transaction_columns.numbers[event_index] = state[GTID_NUMBER]
+        transaction_columns.maps[event_index] = open_or_use_table_map(trait, map_number, buf, p, n, state, known_maps)
         if role == ENDS:
             state[SOURCE] = -1
         if role == ENDS or (role == OPENS and is_separate == 0):
             state[TURN] += 1
-        i += 1
+        event_index += 1
     return stop
 
 
@@ -271,7 +304,7 @@ class LazySequence(Sequence[T]):
         return self._entry(range(self._count)[index])
 
 
-class CompiledTracker:
+class CompiledEventTracker:
     """Compiled replacement for `EventTracker.track_records`, which it calls for events that it cannot process.
 
     `sources`: texts before the number of a GTID ("0-1-"); for numbers of more than 63 bits, the whole owner.
@@ -280,18 +313,18 @@ class CompiledTracker:
 
     def __init__(self, tracker: EventTracker, compile_: Callable[[Kernel], Kernel]) -> None:
         self._tracker = tracker
-        self._kernel = compile_(track_events)
-        self._traits = build_event_type_flags(UNSUPPORTED_EVENTS)
+        self._kernel = compile_(track_events_until_unsupported)
+        self._traits = build_event_type_traits(UNSUPPORTED_EVENTS)
         self._columns = tuple(array("q") for _ in range(3))
         self._last_notes: TrackedBatch | None = None
         self._reset()
 
     def _reset(self) -> None:
         """Reset all caches."""
-        self._last_owner: tuple[int, int, TransactionOwner] = -1, -1, NO_OWNER
-        self.sources: list[str | TransactionOwner] = []
+        self._last_owner: tuple[int, int, OwningTransaction] = -1, -1, NO_TRANSACTION
+        self.sources: list[str | OwningTransaction] = []
         self.table_maps: list[TableMap] = []
-        self._source_numbers: dict[str | TransactionOwner, int] = {}
+        self._source_numbers: dict[str | OwningTransaction, int] = {}
         self._map_numbers: dict[int, int] = {}
         self._valid_maps: dict[int, TableMap] = {}
         self._map_bodies, self._map_offsets = array("q", [0]), array("q", [0, 0])
@@ -302,12 +335,12 @@ class CompiledTracker:
 
     # -- a batch -------------------------------------------------------------------------------------------------------
 
-    def columns(self, notes: TrackedBatch) -> Mapping[str, Column]:
+    def get_tracking_columns(self, tracked_batch: TrackedBatch) -> Mapping[str, Column]:
         """Return columns of the last batch: source number, number in the GTID, table map number; -1 = none."""
-        if notes is not self._last_notes:  # created by the tracker before it had this object
-            self._begin_batch(len(notes.owners))
-            self._store_notes(0, notes)
-            self._last_notes = notes
+        if tracked_batch is not self._last_notes:  # created by the tracker before it had this object
+            self._begin_batch(len(tracked_batch.transactions))
+            self._store_tracked_batch(0, tracked_batch)
+            self._last_notes = tracked_batch
         return dict(zip(("source", "number", "map"), self._columns, strict=True))
 
     def __call__(self, batch: Batch) -> TrackedBatch:
@@ -320,31 +353,33 @@ class CompiledTracker:
         is_separate = int(self._tracker.container_record is not None)
         at, step, count = 0, 1, batch.frames.count
         while True:
-            maps = MapTable(self._id_table, self._map_bodies, self._map_offsets, self._map_turns)
+            maps = KnownTableMaps(self._id_table, self._map_bodies, self._map_offsets, self._map_turns)
             next_index = self._kernel(
                 at, count, is_separate, frames, batch.window, self._state, tables, maps,
-                OwnerColumns._make(self._columns),
+                TransactionColumns._make(self._columns),
             )  # fmt: skip
             if next_index == count:
                 break
             step = min(2 * step, _MAX_STEP) if next_index - at < _MIN_COMPILED_RUN else 1
             at = min(next_index + step, count)
-            self._ask_tracker(batch, next_index, at)
-        self._export_state()
-        self._last_notes = TrackedBatch(LazySequence(count, self._get_owner), LazySequence(count, self._get_map))
+            self._track_in_python(batch, next_index, at)
+        self._copy_state_to_tracker()
+        self._last_notes = TrackedBatch(
+            LazySequence(count, self._get_transaction), LazySequence(count, self._get_table_map)
+        )
         return self._last_notes
 
-    def map_numbers(self, maps: Sequence[TableMap | None]) -> array[int]:
+    def get_map_numbers(self, table_maps: Sequence[TableMap | None]) -> array[int]:
         """Return the numbers of table maps that the tracker found itself, -1 = none; valid until the next batch."""
         number_by_identity = self._map_numbers.get
-        numbers = [-1 if known is None else number_by_identity(id(known)) for known in maps]
+        numbers = [-1 if known is None else number_by_identity(id(known)) for known in table_maps]
         if None in numbers:  # there is a new map
-            numbers = [-1 if known is None else self.register_map(known) for known in maps]
+            numbers = [-1 if known is None else self.register_table_map(known) for known in table_maps]
         return array("q", numbers)  # type: ignore[arg-type]
 
     @property
     def map_bodies(self) -> tuple[array[int], array[int]]:
-        """Bodies of the table maps, and their offsets (`MapTable.known`, `MapTable.known_places`)."""
+        """Bodies of the table maps, and their offsets (`KnownTableMaps.known`, `KnownTableMaps.known_places`)."""
         return self._map_bodies, self._map_offsets
 
     def _begin_batch(self, count: int) -> None:
@@ -353,45 +388,45 @@ class CompiledTracker:
             self._reset()
         if len(self._columns[0]) < count:
             self._columns = tuple(array("q", bytes(8 * count)) for _ in range(3))
-        self._import_state()
+        self._copy_state_to_kernel()
 
-    def _get_owner(self, i: int) -> TransactionOwner:
-        """Return the owner of event `i`."""
-        source, number = self._columns[0][i], self._columns[1][i]
+    def _get_transaction(self, event_index: int) -> OwningTransaction:
+        """Return the owner of event `event_index`."""
+        source, number = self._columns[0][event_index], self._columns[1][event_index]
         if source < 0:
-            return NO_OWNER
+            return NO_TRANSACTION
         if self._last_owner[:2] != (source, number):
-            self._last_owner = source, number, self.make_owner(source, number)
+            self._last_owner = source, number, self.make_transaction(source, number)
         return self._last_owner[2]
 
-    def make_owner(self, source: int, number: int) -> TransactionOwner:
+    def make_transaction(self, source: int, number: int) -> OwningTransaction:
         """Return a transaction from its numbers in `columns`."""
-        source_text = NO_OWNER if source < 0 else self.sources[source]
+        source_text = NO_TRANSACTION if source < 0 else self.sources[source]
         return (
             source_text
-            if isinstance(source_text, TransactionOwner)
-            else TransactionOwner(f"{source_text}{number}", number)
+            if isinstance(source_text, OwningTransaction)
+            else OwningTransaction(f"{source_text}{number}", number)
         )
 
-    def _get_map(self, i: int) -> TableMap | None:
-        """Return the table map of event `i`."""
-        number = self._columns[2][i]
+    def _get_table_map(self, event_index: int) -> TableMap | None:
+        """Return the table map of event `event_index`."""
+        number = self._columns[2][event_index]
         return None if number < 0 else self.table_maps[number]
 
     # -- unsupported events --------------------------------------------------------------------------------------------
 
-    def _ask_tracker(self, batch: Batch, start: int, stop: int) -> None:
+    def _track_in_python(self, batch: Batch, start: int, stop: int) -> None:
         """Let the tracker process some events, and register new sources and table maps."""
-        self._export_state()
+        self._copy_state_to_tracker()
         notes = self._tracker.track_records(batch, start, stop)
-        self._store_notes(start, notes)
-        self._import_state(notes.maps)
+        self._store_tracked_batch(start, notes)
+        self._copy_state_to_kernel(notes.maps)
         codes, indexes = batch.frames["type_code"], range(stop - 1, start - 1, -1)
         last = next((i for i in indexes if int(codes[i]) in _TRACKED_GTIDS and batch.inner_offset(i) <= 0), -1)
         if last >= 0 and self._columns[1][last] >= 0:
-            self._register_source(batch, last)
+            self._track_gtid_source_in_kernel(batch, last)
 
-    def _register_source(self, batch: Batch, last: int) -> None:
+    def _track_gtid_source_in_kernel(self, batch: Batch, last: int) -> None:
         """Make the kernel track the source of this GTID event."""
         frames, state = batch.frames, self._state
         code, server = int(frames["type_code"][last]), int(frames["server_id"][last])
@@ -401,46 +436,46 @@ class CompiledTracker:
         for slot, value in zip((LAST_SOURCE_LOW, LAST_SOURCE_HIGH), source_bytes, strict=True):
             state[slot] = int.from_bytes(value, "little", signed=len(value) == 8)
 
-    def _store_notes(self, start: int, notes: TrackedBatch) -> None:
+    def _store_tracked_batch(self, start: int, tracked_batch: TrackedBatch) -> None:
         """Store the results of the tracker in the columns."""
-        for i, (owner, table_map) in enumerate(zip(notes.owners, notes.maps, strict=True), start):
-            source = self._source_number(owner)
+        for i, (owner, table_map) in enumerate(zip(tracked_batch.transactions, tracked_batch.maps, strict=True), start):
+            source = self._get_source_number(owner)
             self._columns[0][i] = source
             self._columns[1][i] = owner.seq if source >= 0 and isinstance(self.sources[source], str) else -1  # type: ignore[assignment]
-            self._columns[2][i] = -1 if table_map is None else self.register_map(table_map)
+            self._columns[2][i] = -1 if table_map is None else self.register_table_map(table_map)
 
-    def _source_number(self, owner: TransactionOwner) -> int:
+    def _get_source_number(self, transaction: OwningTransaction) -> int:
         """Return the number of an owner's source; -1 if it has none."""
-        if owner.gtid is None or owner.seq is None:
+        if transaction.gtid is None or transaction.seq is None:
             return -1
-        is_plain = 0 <= owner.seq < _INT64_LIMIT
-        source: str | TransactionOwner = owner.gtid[: -len(str(owner.seq))] if is_plain else owner
+        is_plain = 0 <= transaction.seq < _INT64_LIMIT
+        source: str | OwningTransaction = transaction.gtid[: -len(str(transaction.seq))] if is_plain else transaction
         number = self._source_numbers.get(source)
         if number is None:
             number = self._source_numbers[source] = len(self.sources)
             self.sources.append(source)
         return number
 
-    def register_map(self, table_map: TableMap) -> int:
+    def register_table_map(self, table_map: TableMap) -> int:
         """Return the number of a table map, registering it if it is new."""
         number = self._map_numbers.get(id(table_map))
         if number is None:
             number = self._map_numbers[id(table_map)] = len(self.table_maps)
             self.table_maps.append(table_map)
             self._map_offsets[2 * number : 2 * number + 2] = array("q", [len(self._map_bodies), len(table_map.body)])
-            self._map_bodies.extend(_pack_bytes(table_map.body))
+            self._map_bodies.extend(_pack_into_words(table_map.body))
             self._map_turns.append(0)
         return number
 
     # -- the tracker's state as numbers --------------------------------------------------------------------------------
 
-    def _export_state(self) -> None:
+    def _copy_state_to_tracker(self) -> None:
         """Copy the kernel's state to the tracker."""
         state, transactions = self._state, self._tracker.transactions
         transactions.group = state[GROUP_STATE]
         source = state[SOURCE]
-        self._tracker.current_owner = self.make_owner(source, state[GTID_NUMBER])
-        maps, turn, map_turns, number_of = self._tracker.maps, state[TURN], self._map_turns, self.register_map
+        self._tracker.current_transaction = self.make_transaction(source, state[GTID_NUMBER])
+        maps, turn, map_turns, number_of = self._tracker.maps, state[TURN], self._map_turns, self.register_table_map
         maps.open_ids = (
             {key for key, one in self._valid_maps.items() if map_turns[number_of(one)] == turn}
             if state[MAP_TURN] == turn
@@ -450,12 +485,12 @@ class CompiledTracker:
             self._tracker.container_record = state[CONTAINER_RECORD]
             maps.by_id = {key: self._valid_maps[key] for key in maps.open_ids}
 
-    def _import_state(self, new_maps: Sequence[TableMap | None] = ()) -> None:
+    def _copy_state_to_kernel(self, new_maps: Sequence[TableMap | None] = ()) -> None:
         """Copy the tracker's state to the kernel; `new_maps`: table maps that the tracker found."""
         state, tracker = self._state, self._tracker
-        transactions, owner = tracker.transactions, tracker.current_owner
+        transactions, owner = tracker.transactions, tracker.current_transaction
         state[GROUP_STATE] = transactions.group
-        source = state[SOURCE] = self._source_number(owner)
+        source = state[SOURCE] = self._get_source_number(owner)
         is_plain = source >= 0 and isinstance(self.sources[source], str)
         state[GTID_NUMBER] = owner.seq if is_plain and owner.seq is not None else -1
         valid_maps = tracker.maps.by_id
@@ -471,32 +506,36 @@ class CompiledTracker:
             state[CONTAINER_RECORD] = tracker.container_record
         state[TURN] += 1
         for table_id in tracker.maps.open_ids:
-            number = self.register_map(self._valid_maps[table_id])  # that of `_id_table`: an equal map may be older
+            number = self.register_table_map(
+                self._valid_maps[table_id]
+            )  # that of `_id_table`: an equal map may be older
             self._map_turns[number] = state[MAP_TURN] = state[TURN]
 
     def _build_id_table(self) -> None:
-        self._id_table = build_id_table({key: self.register_map(one) for key, one in self._valid_maps.items()})
+        self._id_table = build_table_id_hash_table(
+            {key: self.register_table_map(one) for key, one in self._valid_maps.items()}
+        )
         self._state[ID_TABLE_MASK] = len(self._id_table) // 2 - 1
 
 
-def build_id_table(map_numbers: Mapping[int, int]) -> array[int]:
-    """Build the table of ids (see `find_id_slot`); it is at most half full."""
+def build_table_id_hash_table(map_numbers: Mapping[int, int]) -> array[int]:
+    """Build the table of ids (see `find_table_id_slot`); it is at most half full."""
     size = 1024
     while size < 2 * len(map_numbers):
         size *= 2
     table = array("q", [0, -1]) * size
     for table_id, number in map_numbers.items():
-        insert_id(table, table_id, number)
+        insert_table_id(table, table_id, number)
     return table
 
 
-def insert_id(table: array[int], table_id: int, number: int) -> None:
+def insert_table_id(table: array[int], table_id: int, map_number: int) -> None:
     """Insert a table id into a table of ids."""
-    at = find_id_slot(table_id, table, len(table) // 2 - 1)
-    table[2 * at], table[2 * at + 1] = table_id + 1, number
+    at = find_table_id_slot(table_id, table, len(table) // 2 - 1)
+    table[2 * at], table[2 * at + 1] = table_id + 1, map_number
 
 
-def _pack_bytes(data: bytes) -> tuple[int, ...]:
+def _pack_into_words(data: bytes) -> tuple[int, ...]:
     """Return bytes as 64-bit numbers, the last one padded with zeros."""
     count = -(-len(data) // 8)
     return struct.unpack(f"<{count}q", data.ljust(8 * count, b"\0"))
@@ -513,57 +552,59 @@ class EventBodies(NamedTuple):
     ends: Int64s
 
 
-@kernel(find_map_number, use_map)
-def track_nested(
-    i: int,
+@kernel(find_table_map_number, open_or_use_table_map)
+def fill_nested_map_numbers(
+    event_index: int,
     stop: int,
     events: EventBodies,
-    holders: Int64s,
+    container_offsets: Int64s,
     buf: UInt8s,
     state: MutableInt64s,
     traits: Int64s,
-    maps: MapTable,
+    known_maps: KnownTableMaps,
     map_numbers: MutableInt64s,
 ) -> int:
-    """Fill `map_numbers` for the nested events from `i` on.
+    """Fill `map_numbers` for the nested events from `event_index` on.
 
-    `holders`: offset of the event that contains each event, -1 = none.
+    `container_offsets`: offset of the event that contains each event, -1 = none.
 
     Returns:
         Where the kernel stopped: at an unregistered TABLE_MAP, or `stop`.
     """
-    while i < stop:
-        trait = traits[events.codes[i]] & (IS_MAP | IS_ROWS)
-        if holders[i] != state[CONTAINER_RECORD]:
-            state[CONTAINER_RECORD] = holders[i] + 0
+    while event_index < stop:
+        trait = traits[events.codes[event_index]] & (IS_MAP | IS_ROWS)
+        if container_offsets[event_index] != state[CONTAINER_RECORD]:
+            state[CONTAINER_RECORD] = container_offsets[event_index] + 0
             state[TURN] += 1
-        if holders[i] >= 0:
-            p = events.starts[i]
-            n = events.ends[i]
-            map_number = find_map_number(trait, buf, p, n, state, maps) if trait > 0 else -1
+        if container_offsets[event_index] >= 0:
+            p = events.starts[event_index]
+            n = events.ends[event_index]
+            map_number = find_table_map_number(trait, buf, p, n, state, known_maps) if trait > 0 else -1
             if trait & IS_MAP and map_number < 0:
-                return i
-            map_numbers[i] = use_map(trait, max(map_number, -1), buf, p, n, state, maps)
-        i += 1
+                return event_index
+            map_numbers[event_index] = open_or_use_table_map(trait, max(map_number, -1), buf, p, n, state, known_maps)
+        event_index += 1
     return stop
 
 
 # --- Table maps of nested events by compiled code, for scripts ---
 
 
-class NestedTableMaps:
+class NestedTableMapNumbers:
     """Assigns the table map numbers of the file's compiled tracker to nested events, and registers new maps."""
 
-    def __init__(self, tracker: EventTracker, follower: CompiledTracker, compile_: Callable[[Kernel], Kernel]) -> None:
+    def __init__(
+        self, tracker: EventTracker, follower: CompiledEventTracker, compile_: Callable[[Kernel], Kernel]
+    ) -> None:
         self._tracker, self._table_tracker = tracker, follower
-        self._kernel = compile_(track_nested)
-        self._traits = build_event_type_flags(())
+        self._kernel = compile_(fill_nested_map_numbers)
+        self._traits = build_event_type_traits(())
         self._state = array("q", bytes(8 * STATE_SIZE))
         self._reset()
 
     def _reset(self) -> None:
         """Reset all caches."""
-        self._maps: TableMaps = self._tracker.maps.create_nested()
+        self._maps: TableMaps = self._tracker.maps.create_for_nested_events()
         self._registered_maps: list[TableMap] = self._table_tracker.table_maps
         self._maps_version = self._tracker.maps.version
         self._by_id: dict[int, int] = {}
@@ -585,29 +626,29 @@ class NestedTableMaps:
             self._map_turns.extend([0] * (len(self._registered_maps) - len(self._map_turns)))
             index = self._kernel(
                 index, count, events, containers, window, self._state, self._traits,
-                MapTable(self._id_table, *self._table_tracker.map_bodies, self._map_turns), map_numbers,
+                KnownTableMaps(self._id_table, *self._table_tracker.map_bodies, self._map_turns), map_numbers,
             )  # fmt: skip
             if index == count:
                 return
-            map_numbers[index] = self._register_map(bytes(window[columns[1][index] : columns[2][index]]))
+            map_numbers[index] = self._register_nested_map(bytes(window[columns[1][index] : columns[2][index]]))
             index += 1
 
-    def _register_map(self, body: bytes) -> int:
+    def _register_nested_map(self, table_map_body: bytes) -> int:
         """Register the table map of this TABLE_MAP event; return its number, -1 if it cannot be read."""
-        table_map = self._maps.add_map(body)
-        number = -1 if table_map is None else self._table_tracker.register_map(table_map)
-        table_id = int.from_bytes(body[: self._maps.id_size], "little")
+        table_map = self._maps.add_table_map(table_map_body)
+        number = -1 if table_map is None else self._table_tracker.register_table_map(table_map)
+        table_id = int.from_bytes(table_map_body[: self._maps.id_size], "little")
         self._by_id[table_id] = number
         if 2 * len(self._by_id) > len(self._id_table) // 2:
             self._build_id_table()
-        insert_id(self._id_table, table_id, number)
+        insert_table_id(self._id_table, table_id, number)
         if number >= 0:
             self._map_turns.extend([0] * (number + 1 - len(self._map_turns)))
             self._map_turns[number] = self._state[TURN]
         return number
 
     def _build_id_table(self) -> None:
-        self._id_table = build_id_table(self._by_id)
+        self._id_table = build_table_id_hash_table(self._by_id)
         self._state[ID_TABLE_MASK] = len(self._id_table) // 2 - 1
 
 
@@ -619,9 +660,9 @@ SPLIT_GROUP_STATE, BOUNDARY_COUNT, SPLIT_STATE_SIZE = range(3)
 the last boundary."""
 
 
-@kernel(get_mark, is_possible_ddl, step_group)
-def find_boundaries(
-    i: int,
+@kernel(get_event_mark, is_possible_ddl, compute_packed_group_step)
+def track_boundaries_until_unsupported(
+    event_index: int,
     stop: int,
     events: EventBodies,
     buf: UInt8s,
@@ -629,17 +670,20 @@ def find_boundaries(
     traits: Int64s,
     words: Int64s,
 ) -> int:
-    """Track the events from `i` on; return where the kernel stopped: at an event that it cannot read, or `stop`.
+    """Track the events from `event_index` on; return where the kernel stopped: at an event that it cannot read, or
+    `stop`.
 
-    `traits`: see `build_event_type_flags`. `words`: `WORD_TABLE`.
+    `traits`: see `build_event_type_traits`. `words`: `WORD_TABLE`.
     """
-    while i < stop:
-        trait = traits[events.codes[i]]
-        if trait & NEEDS_TRACKER or (trait & IS_QUERY and is_possible_ddl(buf, events.starts[i], events.ends[i])):
-            return i
-        mark = get_mark(trait, words, buf, events.starts[i], events.ends[i])
-        state[SPLIT_GROUP_STATE] = step_group(state[SPLIT_GROUP_STATE], mark) & GROUP_BITS
-        i += 1
+    while event_index < stop:
+        trait = traits[events.codes[event_index]]
+        if trait & NEEDS_TRACKER or (
+            trait & IS_QUERY and is_possible_ddl(buf, events.starts[event_index], events.ends[event_index])
+        ):
+            return event_index
+        mark = get_event_mark(trait, words, buf, events.starts[event_index], events.ends[event_index])
+        state[SPLIT_GROUP_STATE] = compute_packed_group_step(state[SPLIT_GROUP_STATE], mark) & GROUP_BITS
+        event_index += 1
         if state[SPLIT_GROUP_STATE] == NO_GROUP and mark != NEVER_LAST and mark != ROW_EVENT:  # not inside a statement
-            state[BOUNDARY_COUNT] = i
+            state[BOUNDARY_COUNT] = event_index
     return stop

@@ -122,7 +122,7 @@ def normalize_charset_name(name: str) -> str | None:
 
 
 @cache
-def charset_decoder(charset: str | None) -> TextDecoder:
+def get_charset_decoder(charset: str | None) -> TextDecoder:
     """Return the function that decodes text of a character set.
 
     `charset`: None = unknown; then bytes are text if they are valid UTF-8.
@@ -137,7 +137,7 @@ def charset_decoder(charset: str | None) -> TextDecoder:
     return (
         decode_utf8
         if codec == "utf_8"
-        else _make_decoder(codec, {ord(one): other for one, other in _SERVER_CHARACTERS.get(charset, {}).items()})
+        else _make_text_decoder(codec, {ord(one): other for one, other in _SERVER_CHARACTERS.get(charset, {}).items()})
     )
 
 
@@ -156,7 +156,7 @@ bytes were compared).
 """
 
 
-def _make_decoder(codec: str, replacements: Mapping[int, str]) -> TextDecoder:
+def _make_text_decoder(codec: str, replacements: Mapping[int, str]) -> TextDecoder:
     decode = codecs.getdecoder(codec)
 
     def decode_text(raw: bytes) -> str | bytes:
@@ -323,7 +323,7 @@ class TableMapColumn(msgspec.Struct, frozen=True):
         return self.metadata if is_binary else 0
 
 
-class ColumnHint(msgspec.Struct, frozen=True, omit_defaults=True):
+class DeclaredColumn(msgspec.Struct, frozen=True, omit_defaults=True):
     """Definition of a column in a CREATE TABLE, used only for properties that the log does not record.
 
     `types`: type codes that such a column may have in a log; empty = unknown. They show whether the statement matches
@@ -395,17 +395,17 @@ FIRST_SIZED = ValueKind.TEXT
 """First kind with a length before its bytes; all later kinds have one too."""
 
 
-class ColumnKind(NamedTuple):
+class ColumnEncoding(NamedTuple):
     """Encoding of the values of a column, as plain integers.
 
-    `kind`: a `ValueKind`. `parameter`: see `ValueKind`. `fixed`: size of a value, if `prefix` is 0. `prefix`: size of
-    the little-endian length before a value; 0 = fixed width.
+    `kind`: a `ValueKind`. `parameter`: see `ValueKind`. `fixed_bytes`: size of a value, if `length_prefix_bytes` is 0.
+    `length_prefix_bytes`: size of the little-endian length before a value; 0 = fixed width.
     """
 
     kind: int
     parameter: int
-    fixed: int
-    prefix: int
+    fixed_bytes: int
+    length_prefix_bytes: int
 
 
 _INTEGER_WIDTHS: Mapping[int, int] = MappingProxyType(
@@ -457,7 +457,7 @@ def packed_decimal_size(precision: int, scale: int) -> int:
     return whole // 9 * 4 + DIGIT_BYTES[whole % 9] + scale // 9 * 4 + DIGIT_BYTES[scale % 9]
 
 
-def column_kind(column: TableMapColumn) -> ColumnKind:
+def choose_column_encoding(column: TableMapColumn) -> ColumnEncoding:
     """Return the encoding of a column's values.
 
     Raises:
@@ -466,22 +466,22 @@ def column_kind(column: TableMapColumn) -> ColumnKind:
     type_, metadata = column.type, column.metadata
     if type_ in _INTEGER_WIDTHS:
         width = _INTEGER_WIDTHS[type_]
-        return ColumnKind(ValueKind.UNSIGNED if column.unsigned else ValueKind.SIGNED, width, width, 0)
+        return ColumnEncoding(ValueKind.UNSIGNED if column.unsigned else ValueKind.SIGNED, width, width, 0)
     if type_ in _FIXED_KINDS:
         kind, width = _FIXED_KINDS[type_]
         if column.fraction and type_ in OLD_TEMPORAL:
-            return ColumnKind(kind, column.fraction, OLD_TEMPORAL[type_][column.fraction], 0)
-        return ColumnKind(kind, 0, width, 0)
+            return ColumnEncoding(kind, column.fraction, OLD_TEMPORAL[type_][column.fraction], 0)
+        return ColumnEncoding(kind, 0, width, 0)
     if type_ in _FRACTION_KINDS:
         kind, width = _FRACTION_KINDS[type_]
-        return ColumnKind(kind, metadata, width + (metadata + 1) // 2, 0)
+        return ColumnEncoding(kind, metadata, width + (metadata + 1) // 2, 0)
     if type_ == _C.NEWDECIMAL:
-        return ColumnKind(ValueKind.DECIMAL, metadata, packed_decimal_size(metadata >> 8, metadata & 0xFF), 0)
+        return ColumnEncoding(ValueKind.DECIMAL, metadata, packed_decimal_size(metadata >> 8, metadata & 0xFF), 0)
     if type_ == _C.BIT:
-        return ColumnKind(ValueKind.BIT, metadata, (metadata + 7) // 8, 0)
+        return ColumnEncoding(ValueKind.BIT, metadata, (metadata + 7) // 8, 0)
     if type_ in ENUM_AND_SET:
-        return ColumnKind(ValueKind.ENUM if type_ == _C.ENUM else ValueKind.SET, metadata, metadata, 0)
-    return ColumnKind(_sized_kind(column), metadata, 0, _length_bytes(column))
+        return ColumnEncoding(ValueKind.ENUM if type_ == _C.ENUM else ValueKind.SET, metadata, metadata, 0)
+    return ColumnEncoding(_choose_sized_value_kind(column), metadata, 0, _length_bytes(column))
 
 
 def _length_bytes(column: TableMapColumn) -> int:
@@ -490,7 +490,7 @@ def _length_bytes(column: TableMapColumn) -> int:
     return column.metadata
 
 
-def _sized_kind(column: TableMapColumn) -> ValueKind:
+def _choose_sized_value_kind(column: TableMapColumn) -> ValueKind:
     if column.type in _STRUCTURED_KINDS:
         return _STRUCTURED_KINDS[column.type]
     if column.type in (_C.BLOB_COMPRESSED, _C.VARCHAR_COMPRESSED):
@@ -512,13 +512,13 @@ UNSUPPORTED_KIND = 255
 """The kind of columns whose values `values.decoders` leaves to the general writer."""
 
 
-def decoder_kind(column: TableMapColumn, kind: ColumnKind) -> ColumnKind:
+def adapt_encoding_for_kernels(column: TableMapColumn, encoding: ColumnEncoding) -> ColumnEncoding:
     """Return the kind as `values.decoders` takes it: of TEXT, the parameter is the highest byte that equals its Unicode
     character.
     """
-    if kind.kind != ValueKind.TEXT:
-        return kind
-    decode = charset_decoder(column.charset)
+    if encoding.kind != ValueKind.TEXT:
+        return encoding
+    decode = get_charset_decoder(column.charset)
     if decode(_ASCII) != _ASCII.decode():
-        return kind._replace(kind=UNSUPPORTED_KIND)
-    return kind._replace(parameter=255 if decode(_LATIN1_UPPER) == _LATIN1_UPPER.decode("latin-1") else 127)
+        return encoding._replace(kind=UNSUPPORTED_KIND)
+    return encoding._replace(parameter=255 if decode(_LATIN1_UPPER) == _LATIN1_UPPER.decode("latin-1") else 127)

@@ -22,22 +22,22 @@ from typing import Any, NamedTuple
 from binlogtool.format_api.schema_fields import MalformedError, decode_text
 from binlogtool.formats.binlog_events.values.column_types import (
     DIGIT_BYTES,
-    ColumnKind,
+    ColumnEncoding,
     ColumnType,
     TableMapColumn,
     ValueKind,
-    charset_decoder,
+    get_charset_decoder,
     keep_bytes,
     packed_decimal_size,
 )
-from binlogtool.formats.binlog_events.wire_format import BoundedReader, unpack_column
+from binlogtool.formats.binlog_events.wire_format import BoundedReader, unpack_compressed_column_value
 from binlogtool.limits import Limits
 
 # --- NEWDECIMAL values ---
 
 
 @cache
-def make_decimal_reader(precision: int, scale: int) -> Callable[[bytes], str]:
+def make_decimal_formatter(precision: int, scale: int) -> Callable[[bytes], str]:
     """Create a function that formats the bytes of a DECIMAL(precision, scale) as text.
 
     The text has at least one digit before the point and exactly `scale` digits after it. The function raises
@@ -97,24 +97,24 @@ _dates = _DateTexts()
 _times = _TimeTexts()
 
 
-def format_date(raw: bytes) -> str:
+def format_packed_date(raw: bytes) -> str:
     """Format a DATE of 3 bytes: day 5 bits, month 4 bits, year 15 bits."""
     packed = int.from_bytes(raw, "little")
     return f"{packed >> 9:04d}-{packed >> 5 & 15:02d}-{packed & 31:02d}"
 
 
-def format_fraction(units: int, width: int, digits: int) -> str:
-    """Format a fraction stored in `width` bytes; with more digits than declared if it is out of range."""
-    text = f"{units:0{2 * width}d}"
-    return "." + (text[:digits] if len(text) == 2 * width else text)
+def format_stored_fraction(units: int, stored_bytes: int, digits: int) -> str:
+    """Format a fraction stored in `stored_bytes` bytes; with more digits than declared if it is out of range."""
+    text = f"{units:0{2 * stored_bytes}d}"
+    return "." + (text[:digits] if len(text) == 2 * stored_bytes else text)
 
 
-def format_datetime(packed: int) -> str:
+def format_packed_datetime(packed: int) -> str:
     """Format year * 13 + month, day, hour, minute, second packed in 40 bits."""
     return _dates[packed >> 17] + _times[packed & 0x1FFFF]
 
 
-def format_time(packed: int) -> str:
+def format_packed_time(packed: int) -> str:
     """Format hour, minute, second packed in 24 bits."""
     return f"{packed >> 12 & 1023:02d}:{packed >> 6 & 63:02d}:{packed & 63:02d}"
 
@@ -125,7 +125,7 @@ def _split_sign(packed: int) -> tuple[str, int]:
 
 
 @cache
-def _make_packed_reader(format_seconds: Callable[[int], str], size: int, digits: int) -> Callable[[bytes], str]:
+def _make_packed_formatter(format_seconds: Callable[[int], str], size: int, digits: int) -> Callable[[bytes], str]:
     """Create a function that formats `size` bytes and a fraction of `digits` digits.
 
     Both are one number, which is stored with an inverted sign bit.
@@ -137,25 +137,29 @@ def _make_packed_reader(format_seconds: Callable[[int], str], size: int, digits:
     def read(raw: bytes) -> str:
         sign, packed = _split_sign(int.from_bytes(raw, "big") - zero)
         text = sign + format_seconds(packed >> shift)
-        return text + format_fraction(packed & mask, width, digits) if digits else text
+        return text + format_stored_fraction(packed & mask, width, digits) if digits else text
 
     return read
 
 
-make_datetime2_reader = partial(_make_packed_reader, format_datetime, 5)
+make_datetime2_formatter = partial(_make_packed_formatter, format_packed_datetime, 5)
 """Create a function that formats a DATETIME2 with this number of digits of a fraction."""
-make_time2_reader = partial(_make_packed_reader, format_time, 3)
+make_time2_formatter = partial(_make_packed_formatter, format_packed_time, 3)
 """Create a function that formats a TIME2 with this number of digits of a fraction."""
 
 
 @cache
-def make_timestamp2_reader(digits: int) -> Callable[[bytes], str]:
+def make_timestamp2_formatter(fraction_digits: int) -> Callable[[bytes], str]:
     """Create a function that formats a TIMESTAMP2."""
-    width = (digits + 1) // 2
+    width = (fraction_digits + 1) // 2
 
     def read(raw: bytes) -> str:
         text = format_timestamp(int.from_bytes(raw[:4], "big"))
-        return text + format_fraction(int.from_bytes(raw[4:], "big"), width, digits) if digits else text
+        return (
+            text + format_stored_fraction(int.from_bytes(raw[4:], "big"), width, fraction_digits)
+            if fraction_digits
+            else text
+        )
 
     return read
 
@@ -186,7 +190,7 @@ def format_old_datetime(raw: bytes) -> str:
     return f"{date_} {clock // 10000:02d}:{clock // 100 % 100:02d}:{clock % 100:02d}"
 
 
-def _format_json_micros(format_seconds: Callable[[int], str], packed: int) -> str:
+def _format_json_temporal(format_seconds: Callable[[int], str], packed: int) -> str:
     """Format a temporal value in binary JSON: signed, with 24 bits of microseconds."""
     sign, packed = _split_sign(packed)
     return f"{sign}{format_seconds(packed >> 24)}.{packed & 0xFFFFFF:06d}"
@@ -199,47 +203,49 @@ def _format_json_date(packed: int) -> str:
 
 
 @cache
-def make_mariadb_timestamp_reader(digits: int) -> Callable[[bytes], str]:
+def make_old_mariadb_timestamp_formatter(fraction_digits: int) -> Callable[[bytes], str]:
     """Create a function that formats a TIMESTAMP of MariaDB before 10.1.2 with a fraction.
 
     The value is the seconds in 4 bytes, then the fraction, big-endian.
     """
 
     def read(raw: bytes) -> str:
-        return f"{format_timestamp(int.from_bytes(raw[:4], 'big'))}.{int.from_bytes(raw[4:], 'big'):0{digits}d}"
+        return (
+            f"{format_timestamp(int.from_bytes(raw[:4], 'big'))}.{int.from_bytes(raw[4:], 'big'):0{fraction_digits}d}"
+        )
 
     return read
 
 
 @cache
-def make_mariadb_datetime_reader(digits: int) -> Callable[[bytes], str]:
+def make_old_mariadb_datetime_formatter(fraction_digits: int) -> Callable[[bytes], str]:
     """Create a function that formats a DATETIME of MariaDB before 10.1.2 with a fraction.
 
     The value is one number, ((((year * 13 + month) * 32 + day) * 24 + hour) * 60 + ...) with the fraction.
     """
-    unit = 10**digits
+    unit = 10**fraction_digits
 
     def read(raw: bytes) -> str:
         seconds, part = divmod(int.from_bytes(raw, "big"), unit)
         days, clock = divmod(seconds, 86400)
-        return f"{_dates[days]} {clock // 3600:02d}:{clock // 60 % 60:02d}:{clock % 60:02d}.{part:0{digits}d}"
+        return f"{_dates[days]} {clock // 3600:02d}:{clock // 60 % 60:02d}:{clock % 60:02d}.{part:0{fraction_digits}d}"
 
     return read
 
 
 @cache
-def make_mariadb_time_reader(digits: int) -> Callable[[bytes], str]:
+def make_old_mariadb_time_formatter(fraction_digits: int) -> Callable[[bytes], str]:
     """Create a function that formats a TIME of MariaDB before 10.1.2 with a fraction.
 
     The value is seconds plus fraction as one number, shifted by 839 hours.
     """
-    unit = 10**digits
+    unit = 10**fraction_digits
     zero = 839 * 3600 * unit
 
     def read(raw: bytes) -> str:
         sign, packed = _split_sign(int.from_bytes(raw, "big") - zero)
         seconds, part = divmod(packed, unit)
-        return f"{sign}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{part:0{digits}d}"
+        return f"{sign}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{part:0{fraction_digits}d}"
 
     return read
 
@@ -266,7 +272,7 @@ JSON_NULL: Mapping[str, None] = MappingProxyType({"$json": None})
 _OPERATIONS = ("REPLACE", "INSERT", "REMOVE")
 
 
-def decode_json(data: bytes, max_depth: int) -> Any:
+def decode_binary_json(binary_json: bytes, max_depth: int) -> Any:
     """Decode a binary JSON value.
 
     The result is None, bool, int, float, str, list or dict; decimals are {"$decimal": "1.50"}, temporal values
@@ -277,24 +283,24 @@ def decode_json(data: bytes, max_depth: int) -> Any:
     Raises:
         MalformedError: offsets, sizes or types that do not fit; nested deeper than `max_depth` (id nesting-too-deep).
     """
-    if not data:
+    if not binary_json:
         return None
-    return _JsonDecoder(data, max_depth).read_value(data[0], 1, len(data), max_depth)
+    return _JsonDecoder(binary_json, max_depth).read_value(binary_json[0], 1, len(binary_json), max_depth)
 
 
-def has_opaque_value(data: bytes, max_depth: int) -> bool:
+def has_opaque_json_value(binary_json: bytes, max_depth: int) -> bool:
     """Return whether JSON text would lose the type of a decimal, temporal or other opaque value in it.
 
     Raises:
-        MalformedError: see `decode_json`.
+        MalformedError: see `decode_binary_json`.
     """
-    decoder = _JsonDecoder(data, max_depth)
-    if data:
-        decoder.read_value(data[0], 1, len(data), max_depth)
+    decoder = _JsonDecoder(binary_json, max_depth)
+    if binary_json:
+        decoder.read_value(binary_json[0], 1, len(binary_json), max_depth)
     return decoder.has_opaque
 
 
-class JsonChange(NamedTuple):
+class JsonDiff(NamedTuple):
     """One change of a partial update.
 
     `operation`: REPLACE, INSERT or REMOVE. `path`: JSON path. `value`: binary JSON; None for REMOVE.
@@ -305,32 +311,32 @@ class JsonChange(NamedTuple):
     value: bytes | None
 
 
-def iter_json_changes(data: bytes) -> Iterator[JsonChange]:
+def iter_json_diffs(json_diff_bytes: bytes) -> Iterator[JsonDiff]:
     """Yield the changes of a partial update, in the order in which they are applied.
 
     Raises:
         MalformedError: a change does not fit.
     """
-    reader = BoundedReader(data, "JSON diff")
+    reader = BoundedReader(json_diff_bytes, "JSON diff")
     while reader.bytes_left:
         code = reader.read_uint(1, "an operation")
         if code >= len(_OPERATIONS):
             raise MalformedError(f"JSON diff: operation {code} at byte {reader.offset - 1} is unknown")
-        path, operation = reader.read_sized("a path"), _OPERATIONS[code]
-        yield JsonChange(operation, path, None if operation == "REMOVE" else reader.read_sized("a value"))
+        path, operation = reader.read_length_and_bytes("a path"), _OPERATIONS[code]
+        yield JsonDiff(operation, path, None if operation == "REMOVE" else reader.read_length_and_bytes("a value"))
 
 
-def decode_diff(data: bytes, max_depth: int) -> list[dict[str, Any]]:
+def decode_json_diffs(json_diff_bytes: bytes, max_depth: int) -> list[dict[str, Any]]:
     """Decode a partial update to one {"op", "path", "value"} per change; REMOVE has no value.
 
     Raises:
-        MalformedError: see `decode_json`; or a change does not fit.
+        MalformedError: see `decode_binary_json`; or a change does not fit.
     """
     changes = []
-    for operation, path, value in iter_json_changes(data):
+    for operation, path, value in iter_json_diffs(json_diff_bytes):
         change: dict[str, Any] = {"op": operation, "path": path.decode("utf-8", "backslashreplace")}
         if value is not None:
-            change["value"] = decode_json(value, max_depth)
+            change["value"] = decode_binary_json(value, max_depth)
         changes.append(change)
     return changes
 
@@ -350,7 +356,7 @@ class _JsonDecoder:
         self.bytes_left = len(data)
         self.has_opaque = False
 
-    def consume(self, start: int, size: int, end: int, label: str) -> int:
+    def consume_bytes(self, start: int, size: int, end: int, label: str) -> int:
         """Deduct a part from the bytes that may be read; return its end, which must not be after `end`."""
         if start + size > end:
             raise MalformedError(f"JSON: {label} of {size:,} bytes at byte {start:,} goes beyond byte {end:,}")
@@ -360,31 +366,31 @@ class _JsonDecoder:
         return start + size
 
     def read_uint(self, offset: int, width: int, end: int, label: str) -> int:
-        return int.from_bytes(self.data[offset : self.consume(offset, width, end, label)], "little")
+        return int.from_bytes(self.data[offset : self.consume_bytes(offset, width, end, label)], "little")
 
-    def read_value(self, type_: int, offset: int, end: int, depth: int) -> Any:
-        if type_ <= _LARGE_ARRAY:
-            return self.read_container(type_, offset, end, depth)
-        if type_ in _NUMBERS:
-            layout = _NUMBERS[type_]
-            self.consume(offset, layout.size, end, "a number")
+    def read_value(self, json_type: int, offset: int, end: int, depth: int) -> Any:
+        if json_type <= _LARGE_ARRAY:
+            return self.read_container(json_type, offset, end, depth)
+        if json_type in _NUMBERS:
+            layout = _NUMBERS[json_type]
+            self.consume_bytes(offset, layout.size, end, "a number")
             return layout.unpack_from(self.data, offset)[0]
-        if type_ == _LITERAL:
+        if json_type == _LITERAL:
             return self.read_literal(self.read_uint(offset, 1, end, "a literal"), offset)
-        if type_ == _STRING:
-            return decode_text(self.read_sized(offset, end, "a string"))
-        if type_ == _OPAQUE:
+        if json_type == _STRING:
+            return decode_text(self.read_length_and_bytes(offset, end, "a string"))
+        if json_type == _OPAQUE:
             self.has_opaque = True
             code = self.read_uint(offset, 1, end, "an opaque type")
-            return _decode_opaque(code, self.read_sized(offset + 1, end, "an opaque value"))
-        raise MalformedError(f"JSON: value type 0x{type_:02x} is unknown (before byte {offset:,})")
+            return _decode_opaque_json_value(code, self.read_length_and_bytes(offset + 1, end, "an opaque value"))
+        raise MalformedError(f"JSON: value type 0x{json_type:02x} is unknown (before byte {offset:,})")
 
-    def read_literal(self, code: int, offset: int) -> bool | None:
-        if code not in _LITERALS:
-            raise MalformedError(f"JSON: literal {code} at byte {offset:,} is unknown")
-        return _LITERALS[code]
+    def read_literal(self, literal_code: int, offset: int) -> bool | None:
+        if literal_code not in _LITERALS:
+            raise MalformedError(f"JSON: literal {literal_code} at byte {offset:,} is unknown")
+        return _LITERALS[literal_code]
 
-    def read_sized(self, offset: int, end: int, label: str) -> bytes:
+    def read_length_and_bytes(self, offset: int, end: int, label: str) -> bytes:
         """Read a length in groups of 7 bits, lowest group first, and that many bytes."""
         length = shift = 0
         while True:
@@ -392,17 +398,17 @@ class _JsonDecoder:
             offset += 1
             length |= (byte & 0x7F) << shift
             if byte < 0x80:
-                return self.data[offset : self.consume(offset, length, end, label)]
+                return self.data[offset : self.consume_bytes(offset, length, end, label)]
             shift += 7
             if shift > 28:
                 text = f"JSON: the length of {label} before byte {offset:,} has no end"
                 raise MalformedError(text, finding_id="varint-overlong")
 
-    def read_container(self, type_: int, offset: int, end: int, depth: int) -> Any:
+    def read_container(self, json_type: int, offset: int, end: int, depth: int) -> Any:
         if depth <= 0:
             raise MalformedError(f"JSON: nested deeper than {self.max_depth} levels", finding_id="nesting-too-deep")
-        width = 4 if type_ in (_LARGE_OBJECT, _LARGE_ARRAY) else 2
-        is_object = type_ <= _LARGE_OBJECT
+        width = 4 if json_type in (_LARGE_OBJECT, _LARGE_ARRAY) else 2
+        is_object = json_type <= _LARGE_OBJECT
         count = self.read_uint(offset, width, end, "the number of elements")
         size = self.read_uint(offset + width, width, end, "the size")
         if offset + size > end:
@@ -414,44 +420,48 @@ class _JsonDecoder:
             text = f"JSON: {count:,} elements in a container of {size:,} bytes at byte {offset:,}"
             raise MalformedError(text, finding_id="count-out-of-bounds")
         keys = (
-            [self.read_key(keys_at + index * (width + 2), width, offset, end) for index in range(count)]
+            [self.read_object_key(keys_at + index * (width + 2), width, offset, end) for index in range(count)]
             if is_object
             else []
         )
-        values = [self.read_entry(values_at + index * (width + 1), width, offset, end, depth) for index in range(count)]
-        return _make_object(keys, values) if is_object else values
+        values = [
+            self.read_value_entry(values_at + index * (width + 1), width, offset, end, depth) for index in range(count)
+        ]
+        return _make_json_object(keys, values) if is_object else values
 
-    def read_key(self, entry_at: int, width: int, start: int, end: int) -> str | bytes:
-        offset = self.read_uint(entry_at, width, end, "a key's offset")
-        length = self.read_uint(entry_at + width, 2, end, "a key's length")
-        key_at = start + offset
-        return decode_text(self.data[key_at : self.consume(key_at, length, end, "a key")])
+    def read_object_key(self, entry_at: int, width: int, container_start: int, container_end: int) -> str | bytes:
+        offset = self.read_uint(entry_at, width, container_end, "a key's offset")
+        length = self.read_uint(entry_at + width, 2, container_end, "a key's length")
+        key_at = container_start + offset
+        return decode_text(self.data[key_at : self.consume_bytes(key_at, length, container_end, "a key")])
 
-    def read_entry(self, entry_at: int, width: int, start: int, end: int, depth: int) -> Any:
-        type_ = self.read_uint(entry_at, 1, end, "a value's type")
+    def read_value_entry(self, entry_at: int, width: int, container_start: int, container_end: int, depth: int) -> Any:
+        type_ = self.read_uint(entry_at, 1, container_end, "a value's type")
         entry_at += 1
         if type_ in (_INLINE_SMALL if width == 2 else _INLINE_LARGE):
-            after = self.consume(entry_at, width, end, "an inlined value")
+            after = self.consume_bytes(entry_at, width, container_end, "an inlined value")
             if type_ == _LITERAL:
                 return self.read_literal(self.data[entry_at], entry_at)
             signed = type_ in (_INT16, _INT32)
             size = 2 if type_ in (_INT16, _UINT16) else 4
             return int.from_bytes(self.data[entry_at : min(entry_at + size, after)], "little", signed=signed)
-        offset = self.read_uint(entry_at, width, end, "a value's offset")
+        offset = self.read_uint(entry_at, width, container_end, "a value's offset")
         if offset < 2 * width:
             raise MalformedError(
                 f"JSON: the value's offset {offset} at byte {entry_at:,} points to the container's head"
             )
-        return self.read_value(type_, start + offset, end, depth - 1)
+        return self.read_value(type_, container_start + offset, container_end, depth - 1)
 
 
-def _make_object(keys: list[str | bytes], values: list[Any]) -> Any:
+def _make_json_object(keys: list[str | bytes], values: list[Any]) -> Any:
     named = dict(zip(keys, values, strict=True))
     is_plain = len(named) == len(keys) and all(type(key) is str and key[:1] != "$" for key in keys)
     return named if is_plain else {"$map": [list(pair) for pair in zip(keys, values, strict=True)]}
 
 
-_format_json_datetime, _format_json_time = (partial(_format_json_micros, one) for one in (format_datetime, format_time))
+_format_json_datetime, _format_json_time = (
+    partial(_format_json_temporal, one) for one in (format_packed_datetime, format_packed_time)
+)
 _TEMPORAL_FORMATS: Mapping[int, tuple[str, Callable[[int], str]]] = {
     **dict.fromkeys((ColumnType.TIMESTAMP, ColumnType.TIMESTAMP2), ("$timestamp", _format_json_datetime)),
     **dict.fromkeys((ColumnType.DATETIME, ColumnType.DATETIME2), ("$datetime", _format_json_datetime)),
@@ -461,15 +471,15 @@ _TEMPORAL_FORMATS: Mapping[int, tuple[str, Callable[[int], str]]] = {
 """Column type -> (member name in the JSON output, function that formats the value)."""
 
 
-def _decode_opaque(code: int, raw: bytes) -> Any:
+def _decode_opaque_json_value(column_type: int, raw: bytes) -> Any:
     """Decode a value of a column type inside binary JSON."""
-    if code == ColumnType.NEWDECIMAL and len(raw) > 2:
+    if column_type == ColumnType.NEWDECIMAL and len(raw) > 2:
         precision, scale = raw[0], raw[1]
         if not 0 < precision <= 65 or scale > precision:
             raise MalformedError(f"JSON: a decimal of precision {precision} and scale {scale}")
-        return {"$decimal": make_decimal_reader(precision, scale)(raw[2:])}
-    if code in _TEMPORAL_FORMATS and len(raw) == 8:
-        member, format_value = _TEMPORAL_FORMATS[code]
+        return {"$decimal": make_decimal_formatter(precision, scale)(raw[2:])}
+    if column_type in _TEMPORAL_FORMATS and len(raw) == 8:
+        member, format_value = _TEMPORAL_FORMATS[column_type]
         return {member: format_value(int.from_bytes(raw, "little", signed=True))}
     return raw
 
@@ -591,12 +601,12 @@ def _read_set(values: tuple[str, ...], raw: bytes) -> list[str] | int:
 
 def _read_json(raw: bytes, budget: DecodeBudget) -> Any:
     """Decode JSON; JSON null becomes `JSON_NULL`, to distinguish it from SQL's NULL."""
-    value = decode_json(raw, budget.max_depth)
+    value = decode_binary_json(raw, budget.max_depth)
     return JSON_NULL if value is None else value
 
 
-def _read_compressed(decode: Callable[[bytes], str | bytes], raw: bytes, budget: DecodeBudget) -> str | bytes:
-    unpacked = unpack_column(raw, budget.inflate)
+def _uncompress_column_value(decode: Callable[[bytes], str | bytes], raw: bytes, budget: DecodeBudget) -> str | bytes:
+    unpacked = unpack_compressed_column_value(raw, budget.inflate)
     budget.inflate -= len(unpacked)
     return decode(unpacked)
 
@@ -610,7 +620,7 @@ _READERS: Mapping[int, Callable[[bytes], Any]] = MappingProxyType(
         ValueKind.DOUBLE: _read_double,
         ValueKind.BIT: partial(int.from_bytes, byteorder="big"),
         ValueKind.YEAR: _read_year,
-        ValueKind.DATE: format_date,
+        ValueKind.DATE: format_packed_date,
         ValueKind.TIME: format_old_time,
         ValueKind.DATETIME: format_old_datetime,
         ValueKind.TIMESTAMP: format_old_timestamp,
@@ -624,43 +634,43 @@ _READERS: Mapping[int, Callable[[bytes], Any]] = MappingProxyType(
 )
 _PARAMETER_READERS: Mapping[int, Callable[[int], Callable[[bytes], str]]] = MappingProxyType(
     {
-        ValueKind.DECIMAL: lambda parameter: make_decimal_reader(parameter >> 8, parameter & 0xFF),
-        ValueKind.TIME: make_mariadb_time_reader,
-        ValueKind.DATETIME: make_mariadb_datetime_reader,
-        ValueKind.TIMESTAMP: make_mariadb_timestamp_reader,
-        ValueKind.TIME2: make_time2_reader,
-        ValueKind.DATETIME2: make_datetime2_reader,
-        ValueKind.TIMESTAMP2: make_timestamp2_reader,
+        ValueKind.DECIMAL: lambda parameter: make_decimal_formatter(parameter >> 8, parameter & 0xFF),
+        ValueKind.TIME: make_old_mariadb_time_formatter,
+        ValueKind.DATETIME: make_old_mariadb_datetime_formatter,
+        ValueKind.TIMESTAMP: make_old_mariadb_timestamp_formatter,
+        ValueKind.TIME2: make_time2_formatter,
+        ValueKind.DATETIME2: make_datetime2_formatter,
+        ValueKind.TIMESTAMP2: make_timestamp2_formatter,
     }
 )
 """Kind -> function that creates the reader for a parameter; a kind that is in `_READERS`, too, may have none."""
 
 
-def value_reader(column: TableMapColumn, kind: ColumnKind) -> Callable[[bytes], Any] | None:
+def get_value_decoder(column: TableMapColumn, encoding: ColumnEncoding) -> Callable[[bytes], Any] | None:
     """Return the function that decodes a value from its bytes; None if it needs a budget (JSON, compressed)."""
-    if kind.kind in _PARAMETER_READERS and (kind.parameter or kind.kind not in _READERS):
-        return _PARAMETER_READERS[kind.kind](kind.parameter)
-    if kind.kind in _READERS:
-        return _READERS[kind.kind]
-    if kind.kind in (ValueKind.ENUM, ValueKind.SET):
+    if encoding.kind in _PARAMETER_READERS and (encoding.parameter or encoding.kind not in _READERS):
+        return _PARAMETER_READERS[encoding.kind](encoding.parameter)
+    if encoding.kind in _READERS:
+        return _READERS[encoding.kind]
+    if encoding.kind in (ValueKind.ENUM, ValueKind.SET):
         if column.values is None:
             return _read_unsigned
-        return partial(_read_enum if kind.kind == ValueKind.ENUM else _read_set, column.values)
-    if kind.kind in (ValueKind.TEXT, ValueKind.UTF8, ValueKind.GUESS):
-        return charset_decoder(column.charset)
+        return partial(_read_enum if encoding.kind == ValueKind.ENUM else _read_set, column.values)
+    if encoding.kind in (ValueKind.TEXT, ValueKind.UTF8, ValueKind.GUESS):
+        return get_charset_decoder(column.charset)
     return None
 
 
-def value_converter(column: TableMapColumn, kind: ColumnKind) -> ValueConverter:
+def get_budgeted_value_decoder(column: TableMapColumn, encoding: ColumnEncoding) -> ValueConverter:
     """Return the function that decodes the values of a column from their bytes and a budget."""
-    read = value_reader(column, kind)
+    read = get_value_decoder(column, encoding)
     if read is not None:
         return _ignore_budget(read)
-    if kind.kind == ValueKind.JSON:
+    if encoding.kind == ValueKind.JSON:
         return _read_json
-    if kind.kind == ValueKind.COMPRESSED:
-        return partial(_read_compressed, charset_decoder(column.charset))
-    raise MalformedError(f"columns of kind {kind.kind} cannot be read")
+    if encoding.kind == ValueKind.COMPRESSED:
+        return partial(_uncompress_column_value, get_charset_decoder(column.charset))
+    raise MalformedError(f"columns of kind {encoding.kind} cannot be read")
 
 
 def _ignore_budget(read: Callable[[bytes], Any]) -> ValueConverter:

@@ -57,7 +57,7 @@ def write_float_text(bits: int, out: MutableUInt8s, out_pos: int, out_limit: int
 
 
 @kernel()
-def write_quote(quote: int, out: MutableUInt8s, out_pos: int) -> int:
+def write_quote_if_any(quote: int, out: MutableUInt8s, out_pos: int) -> int:
     """Write a quote, if there is one."""
     if quote == 0:
         return out_pos
@@ -79,7 +79,7 @@ def write_year_month_day(date: int, out: MutableUInt8s, out_pos: int) -> int:
 
 
 @kernel(write_last_digits)
-def write_clock_text(clock: int, micros: int, digits: int, quote: int, out: MutableUInt8s, out_pos: int) -> int:
+def write_time_of_day_text(clock: int, micros: int, digits: int, quote: int, out: MutableUInt8s, out_pos: int) -> int:
     """Write HH:MM:SS, the fraction if it has digits, and the closing quote; hours may have up to four digits."""
     hour = clock >> 12
     out_pos = write_last_digits(hour, 2 + (hour >= 100) + (hour >= 1000), out, out_pos)
@@ -97,22 +97,22 @@ def write_clock_text(clock: int, micros: int, digits: int, quote: int, out: Muta
     return out_pos
 
 
-@kernel(write_clock_text, write_quote)
+@kernel(write_time_of_day_text, write_quote_if_any)
 def write_time_text(
     is_negative: bool, clock: int, micros: int, digits: int, quote: int, out: MutableUInt8s, out_pos: int
 ) -> int:
     """Write a TIME."""
-    out_pos = write_quote(quote, out, out_pos)
+    out_pos = write_quote_if_any(quote, out, out_pos)
     if is_negative:
         out[out_pos] = 45
         out_pos += 1
-    return write_clock_text(clock, micros, digits, quote, out, out_pos)
+    return write_time_of_day_text(clock, micros, digits, quote, out, out_pos)
 
 
 # --- The sink of text ---
 
 
-class TextValue(NamedTuple):
+class TextValueSink(NamedTuple):
     """Common part of the sinks of text (`decoders.ValueSink`): they write to `out[:z]`.
 
     quote: the character before and after a text. base: position in `texts` of the texts of an ENUM or SET, or of what
@@ -127,83 +127,87 @@ class TextValue(NamedTuple):
     z: int
 
     @kernel(write_json_signed)
-    def write_signed(self, value: int, at: int) -> int:
-        return write_json_signed(value, self.out, at, self.z)
+    def write_signed(self, value: int, out_pos: int) -> int:
+        return write_json_signed(value, self.out, out_pos, self.z)
 
     @kernel(write_json_unsigned)
-    def write_unsigned(self, value: int, size: int, at: int) -> int:
-        return write_json_unsigned(value, self.out, at, self.z)
+    def write_unsigned(self, value: int, size: int, out_pos: int) -> int:
+        return write_json_unsigned(value, self.out, out_pos, self.z)
 
     @kernel()
-    def begin_decimal(self, is_negative: bool, at: int) -> int:
-        if self.z - at < 112:
+    def begin_decimal(self, is_negative: bool, out_pos: int) -> int:
+        if self.z - out_pos < 112:
             return -1
         if is_negative:
-            self.out[at] = 45
-            at += 1
-        return at
+            self.out[out_pos] = 45
+            out_pos += 1
+        return out_pos
 
     @kernel(count_digits, write_padded_digits)
-    def write_digits(self, value: int, digits: int, start: int, at: int) -> int:
+    def write_digit_group(self, value: int, digit_count: int, number_start: int, out_pos: int) -> int:
         """Write a group of digits; without leading zeros if no digit precedes it."""
-        if start == at:
+        if number_start == out_pos:
             if value == 0:
-                return at
-            digits = 9 if value >= 100000000 else count_digits(value)
-        return write_padded_digits(value, digits, self.out, at)
+                return out_pos
+            digit_count = 9 if value >= 100000000 else count_digits(value)
+        return write_padded_digits(value, digit_count, self.out, out_pos)
 
     @kernel()
-    def write_point(self, start: int, at: int) -> int:
+    def write_decimal_point(self, number_start: int, out_pos: int) -> int:
         """Write a decimal point, with a zero before it if no digit precedes it."""
-        if start == at:
-            self.out[at] = 48
-            at += 1
-        self.out[at] = 46
-        return at + 1
+        if number_start == out_pos:
+            self.out[out_pos] = 48
+            out_pos += 1
+        self.out[out_pos] = 46
+        return out_pos + 1
 
     @kernel()
-    def end_decimal(self, is_negative: bool, start: int, at: int) -> int:
-        if start == at:
-            self.out[at] = 48
-            at += 1
-        return at
+    def end_decimal(self, is_negative: bool, number_start: int, out_pos: int) -> int:
+        if number_start == out_pos:
+            self.out[out_pos] = 48
+            out_pos += 1
+        return out_pos
 
-    @kernel(write_quote, write_year_month_day)
-    def write_date(self, date: int, at: int) -> int:
-        at = write_year_month_day(date, self.out, write_quote(self.quote, self.out, at))
-        return at if at < 0 else write_quote(self.quote, self.out, at)
+    @kernel(write_quote_if_any, write_year_month_day)
+    def write_date(self, packed_date: int, out_pos: int) -> int:
+        out_pos = write_year_month_day(packed_date, self.out, write_quote_if_any(self.quote, self.out, out_pos))
+        return out_pos if out_pos < 0 else write_quote_if_any(self.quote, self.out, out_pos)
 
     @kernel(write_time_text)
-    def write_time(self, is_negative: bool, clock: int, micros: int, digits: int, at: int) -> int:
-        return write_time_text(is_negative, clock, micros, digits, self.quote, self.out, at)
+    def write_time(self, is_negative: bool, packed_time: int, micros: int, fraction_digits: int, out_pos: int) -> int:
+        return write_time_text(is_negative, packed_time, micros, fraction_digits, self.quote, self.out, out_pos)
 
-    @kernel(write_clock_text, write_quote, write_year_month_day)
-    def write_datetime(self, date: int, clock: int, micros: int, digits: int, at: int) -> int:
-        at = write_year_month_day(date, self.out, write_quote(self.quote, self.out, at))
-        if at < 0:
-            return at
-        self.out[at] = 32
-        return write_clock_text(clock, micros, digits, self.quote, self.out, at + 1)
+    @kernel(write_time_of_day_text, write_quote_if_any, write_year_month_day)
+    def write_datetime(
+        self, packed_date: int, packed_time: int, micros: int, fraction_digits: int, out_pos: int
+    ) -> int:
+        out_pos = write_year_month_day(packed_date, self.out, write_quote_if_any(self.quote, self.out, out_pos))
+        if out_pos < 0:
+            return out_pos
+        self.out[out_pos] = 32
+        return write_time_of_day_text(packed_time, micros, fraction_digits, self.quote, self.out, out_pos + 1)
 
-    @kernel(write_clock_text, write_json_date, write_quote, write_year_month_day)
-    def write_timestamp(self, seconds: int, micros: int, digits: int, at: int) -> int:
+    @kernel(write_time_of_day_text, write_json_date, write_quote_if_any, write_year_month_day)
+    def write_timestamp(self, seconds: int, micros: int, fraction_digits: int, out_pos: int) -> int:
         days = seconds // 86400
-        at = write_quote(self.quote, self.out, at)
-        at = write_year_month_day(0, self.out, at) if seconds == 0 else write_json_date(days, self.out, at)
-        self.out[at] = 32
+        out_pos = write_quote_if_any(self.quote, self.out, out_pos)
+        out_pos = (
+            write_year_month_day(0, self.out, out_pos) if seconds == 0 else write_json_date(days, self.out, out_pos)
+        )
+        self.out[out_pos] = 32
         minutes = (seconds - days * 86400) // 60
         clock = (minutes // 60) << 12 | (minutes % 60) << 6 | seconds % 60
-        return write_clock_text(clock, micros, digits, self.quote, self.out, at + 1)
+        return write_time_of_day_text(clock, micros, fraction_digits, self.quote, self.out, out_pos + 1)
 
-    @kernel(write_quote)
-    def begin_text(self, at: int) -> int:
-        return write_quote(self.quote, self.out, at)
+    @kernel(write_quote_if_any)
+    def begin_text(self, out_pos: int) -> int:
+        return write_quote_if_any(self.quote, self.out, out_pos)
 
     @kernel()
-    def write_char(self, char: int, at: int) -> int:
-        self.out[at] = char
-        return at + 1
+    def write_char(self, char: int, out_pos: int) -> int:
+        self.out[out_pos] = char
+        return out_pos + 1
 
-    @kernel(write_quote)
-    def end_text(self, at: int) -> int:
-        return write_quote(self.quote, self.out, at)
+    @kernel(write_quote_if_any)
+    def end_text(self, out_pos: int) -> int:
+        return write_quote_if_any(self.quote, self.out, out_pos)

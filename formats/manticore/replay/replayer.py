@@ -42,8 +42,8 @@ from binlogtool.format_api.replay_rules import (
     ReplaySituation,
     ReplayStop,
     StateChange,
+    combine_into_outcomes,
     encode_canonical,
-    make_outcomes,
 )
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.explain_damage import FATAL_MISMATCH_VERSION
@@ -55,7 +55,7 @@ from binlogtool.formats.manticore.replay.startup import (
     ManticoreStartPlan,
     ParseDoubt,
     find_corrected_head,
-    find_damage,
+    find_damage_finding,
     find_damage_start,
     find_parse_doubt,
     find_settings_doubt,
@@ -178,11 +178,11 @@ def read_saved_tid(name: str, data: bytes) -> Mapping[str, Any] | None:
     return {"tables": {table: value["tid"]}}
 
 
-def parse_saved_tids(against: Mapping[str, Any]) -> dict[str, int | None]:
+def parse_saved_tids(start_position: Mapping[str, Any]) -> dict[str, int | None]:
     """Parse the TIDs saved by tables; None = not served. Raises UsageError: the position has another form."""
-    tids = against.get("tables", {})
+    tids = start_position.get("tables", {})
     is_valid = isinstance(tids, Mapping) and all(tid is None or type(tid) is int for tid in tids.values())
-    if not is_valid or type(against.get("version", 0)) is not int:
+    if not is_valid or type(start_position.get("version", 0)) is not int:
         raise UsageError('--against must be {"tables": {NAME: TID}}, with null for a table that is not served')
     return dict(tids)
 
@@ -293,7 +293,7 @@ class ManticoreReplayer:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def feed(self, name: str, first: int, records: DecodedRecords) -> Iterable[RecordOutcome]:
+    def decide_records(self, name: str, first: int, records: DecodedRecords) -> Iterable[RecordOutcome]:
         """Rule on one run of transactions."""
         self._open_files_until(name)
         current_file = self.current_file
@@ -308,12 +308,15 @@ class ManticoreReplayer:
         for i in range(reached):
             if current_file.end_reason is not None or self.stop is not None:
                 break
-            verbs.append(self._rule_on_transaction(current_file, records, i))
+            verbs.append(self._replay_transaction(current_file, records, i))
         if len(verbs) < len(records) and current_file.end_reason is None and self.stop is None:
-            self._handle_damage(current_file)
+            self._predict_stop_at_damage(current_file)
         rest = _SKIP_NOT_REACHED if current_file.end_reason is None else (SKIPPED, current_file.end_reason)
         current_file.ruled_count += len(verbs)
-        return [*make_outcomes(verbs, first), *make_outcomes([rest] * (len(records) - len(verbs)), first + len(verbs))]
+        return [
+            *combine_into_outcomes(verbs, first),
+            *combine_into_outcomes([rest] * (len(records) - len(verbs)), first + len(verbs)),
+        ]
 
     def _open_files_until(self, name: str) -> None:
         """Open the files up to this one; the files before it have no transactions."""
@@ -335,34 +338,36 @@ class ManticoreReplayer:
         self.current_file = current_file = ReplayedFile(file, find_damage_start(file), defects, contradictions)
         context = get_log_context(file)
         if context is None:
-            self._fail_file(current_file, None, "the log cannot be read: log open error", opens=True)
+            self._stop_or_end_file(current_file, None, "the log cannot be read: log open error", is_open_error=True)
             return
         stated_version, version = get_stated_version(file), self.plan.version
         if stated_version is not None and stated_version != version:
             text = f"the log is of version {stated_version}, the server of version {version}"
-            self._fail_file(
-                current_file, 4, f"{text}: recovery requires a server of the version of the log", version=True
+            self._stop_or_end_file(
+                current_file, 4, f"{text}: recovery requires a server of the version of the log", is_version_error=True
             )
         elif context.header == "bad magic" or (stated_version is None and find_corrected_head(file) is not None):
-            self._fail_file(current_file, 0, "the log does not start with SPBL")
+            self._stop_or_end_file(current_file, 0, "the log does not start with SPBL")
         elif context.header == "torn":
             if not context.has_new_frames:
-                self._fail_file(current_file, 0, "the header of the log is torn")
+                self._stop_or_end_file(current_file, 0, "the header of the log is torn")
             current_file.end_reason = current_file.end_reason or "deleted"
 
-    def _fail_file(
+    def _stop_or_end_file(
         self,
         current_file: ReplayedFile,
         offset: int | None,
         message: str,
         *,
-        opens: bool = False,
-        version: bool = False,
+        is_open_error: bool = False,
+        is_version_error: bool = False,
     ) -> None:
         """Handle a fatal error: stop the server, or with the replay flags only end this file."""
         server_version = self.plan.version
         is_forced = (
-            server_version in FORCES_VERSIONS if version else opens or server_version >= FORCES_TRANSACTIONS_VERSION
+            server_version in FORCES_VERSIONS
+            if is_version_error
+            else is_open_error or server_version >= FORCES_TRANSACTIONS_VERSION
         )
         if not (self.force and is_forced):
             self.stop = ReplayStop(current_file.file.name, offset, message)
@@ -376,16 +381,16 @@ class ManticoreReplayer:
         )
         return "deleted" if is_deleted else "dropped"
 
-    def _handle_damage(self, current_file: ReplayedFile) -> None:
+    def _predict_stop_at_damage(self, current_file: ReplayedFile) -> None:
         """Handle bytes that are not a transaction."""
         assert current_file.damage_start is not None
-        damage = find_damage(current_file.file, current_file.damage_start)
+        damage = find_damage_finding(current_file.file, current_file.damage_start)
         action = None if damage is None else damage.facts.get("server")
         if action is None:  # the torn end of a log in use is not a finding, but the server reads it
             context = get_log_context(current_file.file)
             action = "refuse" if context is None else context.actions.get(current_file.damage_start, "refuse")
         diagnosis = None if damage is None else damage.facts.get("diagnosis")
-        if action == "refuse" and diagnosis in _CHECKSUM_DIAGNOSES and self._skip_damaged_payload(current_file):
+        if action == "refuse" and diagnosis in _CHECKSUM_DIAGNOSES and self._try_skip_damaged_payload(current_file):
             action = "drop"
         message = "damage" if damage is None else damage.message
         doubt = None if action == "refuse" else self._find_doubt(current_file)
@@ -394,7 +399,7 @@ class ManticoreReplayer:
         elif doubt is not None:
             self.unchecked = (*self.unchecked, doubt.why)
         if action == "refuse":
-            self._fail_file(current_file, current_file.damage_start, message)
+            self._stop_or_end_file(current_file, current_file.damage_start, message)
         else:
             current_file.end_reason = self._choose_ending(current_file) if action == "delete" else "dropped"
 
@@ -413,7 +418,7 @@ class ManticoreReplayer:
             read, current_file.damage_start, current_file.file.size, context.version, context.id_size
         )
 
-    def _skip_damaged_payload(self, current_file: ReplayedFile) -> bool:
+    def _try_skip_damaged_payload(self, current_file: ReplayedFile) -> bool:
         """Return whether the server skips the payload of the damaged transaction.
 
         Servers before version 15 parse every payload.
@@ -442,11 +447,11 @@ class ManticoreReplayer:
 
     # -- one transaction -------------------------------------------------------------------------------------------
 
-    def _rule_on_transaction(self, current_file: ReplayedFile, records: DecodedRecords, i: int) -> tuple[str, str]:
+    def _replay_transaction(self, current_file: ReplayedFile, records: DecodedRecords, i: int) -> tuple[str, str]:
         envelope = records.envelope
         kind, name, tid = envelope.type[i], envelope.object[i], envelope.seq[i]
         if kind == Op.ADD_INDEX.name:
-            return self._decide_table_declaration(current_file, records, i, name or "")
+            return self._declare_table(current_file, records, i, name or "")
         if kind == Op.ADD_CACHE.name:
             current_file.op_counts[kind] += 1
             if records.offset[i] in current_file.cache_defects:
@@ -470,7 +475,7 @@ class ManticoreReplayer:
             if ending is not None:
                 return ending
         if self.plan.version < schema.NEW_FRAME_VERSION and (
-            fault := self._check_descending(table, tid, envelope.time[i] or 0)
+            fault := self._find_descending_fault(table, tid, envelope.time[i] or 0)
         ):
             return self._reject_transaction(
                 current_file, records.offset[i], fault, f"table {name}: {fault.replace('-', ' ')}"
@@ -484,7 +489,7 @@ class ManticoreReplayer:
         table.last = max(table.last, tid)
         if skip_reason is not None:
             return SKIPPED, skip_reason
-        contradicts = records.offset[i] in current_file.contradictions or _lacks_documents(kind, records.bodies[i])
+        contradicts = records.offset[i] in current_file.contradictions or _lacks_updated_values(kind, records.bodies[i])
         if contradicts and not self._has_new_frames and not self.unchecked:
             place = f"{records.offset[i]:#x} of {current_file.file.name}"
             text = f"not predicted: the counts in the {kind} record at {place} disagree; "
@@ -493,11 +498,9 @@ class ManticoreReplayer:
             self._query_fields |= _list_query_fields(records.bodies[i])
         if kind == OldOp.RECONFIGURE.name and self.plan.version in SETTINGS_LEAVE_TID:
             return APPLIED, "applied"
-        return APPLIED, self._apply_transaction(current_file, table, tid)
+        return APPLIED, self._advance_table_tid(current_file, table, tid)
 
-    def _decide_table_declaration(
-        self, current_file: ReplayedFile, records: DecodedRecords, i: int, name: str
-    ) -> tuple[str, str]:
+    def _declare_table(self, current_file: ReplayedFile, records: DecodedRecords, i: int, name: str) -> tuple[str, str]:
         number = (records.bodies[i] or {}).get("id", len(current_file.names))
         if number != len(current_file.names):
             return self._reject_transaction(
@@ -531,7 +534,7 @@ class ManticoreReplayer:
             self.unchecked = (*self.unchecked, doubt.why)
         return None
 
-    def _check_descending(self, table: ReplayedTable, tid: int, time: int) -> str | None:
+    def _find_descending_fault(self, table: ReplayedTable, tid: int, time: int) -> str | None:
         """Return the fault in the order of TIDs and times that servers up to 14 check in all transactions."""
         if tid < table.last:
             return "descending-tid"
@@ -560,7 +563,7 @@ class ManticoreReplayer:
         current_file.lost.add(name, tid)
         return "lost-order"
 
-    def _apply_transaction(self, current_file: ReplayedFile, table: ReplayedTable, tid: int) -> str:
+    def _advance_table_tid(self, current_file: ReplayedFile, table: ReplayedTable, tid: int) -> str:
         before = table.tid or 0
         table.tid = tid
         if tid == before + 1:
@@ -573,7 +576,7 @@ class ManticoreReplayer:
     def _reject_transaction(
         self, current_file: ReplayedFile, offset: int, reason: str, message: str
     ) -> tuple[str, str]:
-        self._fail_file(current_file, offset, message)
+        self._stop_or_end_file(current_file, offset, message)
         return REJECTED, reason
 
     # -- the end ---------------------------------------------------------------------------------------------------
@@ -587,9 +590,9 @@ class ManticoreReplayer:
             closed_file.damage_start is not None
             and closed_file.end_reason is None
             and self.stop is None
-            and _has_read_all(closed_file)
+            and _has_read_all_before_damage(closed_file)
         ):
-            self._handle_damage(closed_file)
+            self._predict_stop_at_damage(closed_file)
         if self.stop is None or closed_file.ruled_count:
             self.reports.append(closed_file.create_report())
         if self.stop is None:
@@ -610,7 +613,9 @@ class ManticoreReplayer:
         damage_start = closed_file.damage_start if closed_file.damage_start is not None else 0
         damage_start = damage_start if broken_settings is None else broken_settings
         is_unread = closed_file.damage_start is None and file.size > schema.HEADER_SIZE and not closed_file.ruled_count
-        is_damaged = is_unread or (closed_file.damage_start is not None and is_loss(find_damage(file, damage_start)))
+        is_damaged = is_unread or (
+            closed_file.damage_start is not None and is_loss(find_damage_finding(file, damage_start))
+        )
         is_damaged = is_damaged or broken_settings is not None
         if closed_file.end_reason and (unread_count or is_damaged):
             text = (
@@ -654,13 +659,15 @@ class ManticoreReplayer:
         return (), ReplayOutcome(starts, self.stop, position, tuple(self.findings), details)
 
 
-def _has_read_all(current_file: ReplayedFile) -> bool:
+def _has_read_all_before_damage(current_file: ReplayedFile) -> bool:
     """Return whether all transactions before the damage were read (and not only those before `--until`)."""
-    damage = None if current_file.damage_start is None else find_damage(current_file.file, current_file.damage_start)
+    damage = (
+        None if current_file.damage_start is None else find_damage_finding(current_file.file, current_file.damage_start)
+    )
     return damage is None or damage.record is None or current_file.ruled_count >= damage.record
 
 
-def _lacks_documents(kind: str, body: Mapping[str, Any] | None) -> bool:
+def _lacks_updated_values(kind: str, body: Mapping[str, Any] | None) -> bool:
     """Return whether the values of an UPDATE_ATTRS could not be read, because they are outside of the record."""
     payload = None if kind != OldOp.UPDATE_ATTRS.name or body is None else body.get("payload")
     return isinstance(payload, Mapping) and "documents" not in payload
@@ -678,7 +685,7 @@ _OP_NUMBERS = {op.name: op.value for op in OldOp} | {op.name: op.value for op in
 _COMMIT_NAME, _UPDATE_NAME = PayloadOp.COMMIT.name, PayloadOp.UPDATE_ATTRS.name
 
 
-class ManticoreEffects(EffectReader):
+class ManticoreEffectReader(EffectReader):
     """Row changes of all versions (implements `format_api.replay_rules.EffectReader`)."""
 
     def __init__(self) -> None:
@@ -703,7 +710,7 @@ class ManticoreEffects(EffectReader):
         body = records.bodies[i]
         if body is not None and "payload" not in body:
             return ()
-        content = _identify_payload(records, i)
+        content = _compute_payload_identity(records, i)
         if body is None:
             return (StateChange(table, ADD, b"", encode_canonical(content)),)
         payload = body["payload"]
@@ -717,13 +724,13 @@ class ManticoreEffects(EffectReader):
         return _decode_queries(table, payload if "n_new" in payload or "n_del_ids" in payload else {"new": [payload]})
 
 
-def apply_patch(image: bytes, operation: bytes) -> bytes | None:
+def apply_patch(document_image: bytes, patch: bytes) -> bytes | None:
     """Return the image of a document after an update; None if it does not exist or cannot be determined."""
-    if not image or not operation:
+    if not document_image or not patch:
         return None
     try:
-        *origin, values = msgspec.msgpack.decode(image)
-        new_values = msgspec.msgpack.decode(operation)
+        *origin, values = msgspec.msgpack.decode(document_image)
+        new_values = msgspec.msgpack.decode(patch)
     except (msgspec.DecodeError, ValueError):
         return None
     if not isinstance(values, dict) or not isinstance(new_values, dict):
@@ -734,25 +741,25 @@ def apply_patch(image: bytes, operation: bytes) -> bytes | None:
     return encode_canonical([*origin, values | new_values])
 
 
-def _decode_commit(table: str, payload: Mapping[str, Any], content: list[int]) -> Iterator[StateChange]:
+def _decode_commit(table: str, payload: Mapping[str, Any], payload_identity: list[int]) -> Iterator[StateChange]:
     """Yield the changes of a commit: deletions first, then additions; an id is normally in both lists."""
     segment = payload.get("segment") or {}
     docids = segment.get("docids")
     if payload["rows"] and (docids is None or len(docids) != payload["rows"]):
         yield from (StateChange(table, DELETE, encode_canonical(docid), b"") for docid in payload["killed"])
-        yield StateChange(table, ADD, b"", encode_canonical(content))
+        yield StateChange(table, ADD, b"", encode_canonical(payload_identity))
         return
     added = set(docids or ())
     yield from (
         StateChange(table, DELETE, encode_canonical(docid), b"") for docid in payload["killed"] if docid not in added
     )
     for row, docid in enumerate(docids or ()):
-        yield StateChange(table, PUT, encode_canonical(docid), encode_canonical([*content, row, {}]))
+        yield StateChange(table, PUT, encode_canonical(docid), encode_canonical([*payload_identity, row, {}]))
 
 
-def _decode_update(table: str, payload: Mapping[str, Any], content: list[int]) -> Iterator[StateChange]:
+def _decode_update(table: str, payload: Mapping[str, Any], payload_identity: list[int]) -> Iterator[StateChange]:
     if "documents" not in payload:
-        yield StateChange(table, ADD, b"", encode_canonical(content))
+        yield StateChange(table, ADD, b"", encode_canonical(payload_identity))
         return
     for document in payload["documents"]:
         yield StateChange(table, PATCH, encode_canonical(document["docid"]), encode_canonical(document["values"]))
@@ -772,7 +779,7 @@ def _decode_queries(table: str, payload: Mapping[str, Any]) -> Iterator[StateCha
 # -- the payload's own checksum ----------------------------------------------------------------------------------------
 
 
-def _identify_payload(records: DecodedRecords, i: int) -> list[int]:
+def _compute_payload_identity(records: DecodedRecords, i: int) -> list[int]:
     """Return [TID, bytes, CRC-32] of the payload: a checksum without the parts that differ from file to file."""
     envelope, body = records.envelope, records.bodies[i] or {}
     checksums = records.checksum

@@ -148,7 +148,7 @@ def _plan_listed_files(
             text += "whether newer ones do is not known"
             return ManticoreStartPlan(unlisted=logs, no_list=True, unchecked=(text,))
         if file.size < schema.HEADER_SIZE:
-            refusal = _check_short_version(file, known_version, situation)
+            refusal = _find_short_meta_refusal(file, known_version, situation)
             return ManticoreStartPlan(unlisted=logs, version=known_version, refusal=refusal, no_list=refusal is None)
         stop = ReplayStop(file.name, 4, "binlog.meta is of another version: recovery requires a server of that version")
         return ManticoreStartPlan(unlisted=logs, version=known_version, refusal=stop)
@@ -168,12 +168,12 @@ def _plan_listed_files(
     return _check_versions(start_plan, meta.version or version)
 
 
-def _check_short_version(file: ExaminedFile, version: int, situation: ReplaySituation) -> ReplayStop | None:
+def _find_short_meta_refusal(file: ExaminedFile, version: int, situation: ReplaySituation) -> ReplayStop | None:
     """Check the version in a list that ends inside it, as servers up to version 14 read it."""
     beside = situation.read_sibling
     read = None if beside is None else beside(posixpath.basename(file.name))
     data = b"" if read is None else read(len(b"SPLI"), file.size - len(b"SPLI"))
-    stated_version = _complete_dword(data) if version > LAST_SPHINX_VERSION else 0
+    stated_version = _read_truncated_dword(data) if version > LAST_SPHINX_VERSION else 0
     if version <= LAST_SPHINX_VERSION:  # reads 0, then a byte, and requires its version unless the list is empty
         last = next((at for at, byte in enumerate(data[1:]) if byte < 0x80), len(data))
         if not any(byte & 0x7F for byte in data[1 : last + 2]):
@@ -184,7 +184,7 @@ def _check_short_version(file: ExaminedFile, version: int, situation: ReplaySitu
     return ReplayStop(file.name, 4, f"{text}: recovery requires a server of the version in binlog.meta")
 
 
-def _complete_dword(data: bytes) -> int:
+def _read_truncated_dword(data: bytes) -> int:
     """Return the number of which the file has these bytes; as many of the first ones as are missing are read as 0."""
     missing = 4 - len(data)
     return int.from_bytes(bytes(missing) + data[missing:], "little")
@@ -272,7 +272,7 @@ def find_damage_start(file: ExaminedFile) -> int | None:
     return tail.end if tail.end < tail.size else None
 
 
-def find_damage(file: ExaminedFile, offset: int) -> Finding | None:
+def find_damage_finding(file: ExaminedFile, offset: int) -> Finding | None:
     """Return the finding about the damage at an offset, preferably one with the server's action, or None."""
     at_offset = [found for found in file.findings if found.offset == offset]
     with_action = [found for found in at_offset if "server" in found.facts]
@@ -342,7 +342,7 @@ class _UncheckedReader:
         self._position += after if after > 0 else len(data)
         return int(value) if after > 0 else 0
 
-    def read_count(self) -> int:
+    def read_number_as_count(self) -> int:
         """Read a number of elements that are read one by one; one that is negative as the server's `int` is none."""
         count = self.read_number() & 0xFFFFFFFF
         return 0 if count > _INT_MAX else self._check_length(count, MAX_COUNT, 1)
@@ -371,9 +371,9 @@ class _UncheckedReader:
         """Read four bytes; of those that the file lacks, as many of the first ones are 0."""
         data = self._read(self._position, 4) if self._position < self._size else b""
         self._position += len(data)
-        return _complete_dword(data)
+        return _read_truncated_dword(data)
 
-    def read_element_count(self) -> int:
+    def read_dword_as_count(self) -> int:
         """Read four bytes as a number of elements; a negative one is none."""
         count = self.read_dword()
         return 0 if count > _INT_MAX else self._check_length(count, MAX_COUNT, 1)
@@ -400,30 +400,32 @@ class _UncheckedReader:
 
     def repeat_element(self, element: Callable[[], None]) -> None:
         """Read a count, and each element individually."""
-        for _ in range(self.read_count()):
+        for _ in range(self.read_number_as_count()):
             if self._position >= self._size:
                 return
             element()
 
-    def _check_length(self, value: int, limit: int, width: int) -> int:
-        if value * width > limit:
+    def _check_length(self, value: int, max_bytes: int, width: int) -> int:
+        if value * width > max_bytes:
             raise _LengthError(f"a length of {value:,} at {self._position:#x}", _INT_MAX < value < _MINUS_ONE)
         return value
 
 
-def find_parse_doubt(read: RangeReader, offset: int, size: int, version: int, id_size: int) -> ParseDoubt | None:
+def find_parse_doubt(
+    read_range: RangeReader, offset: int, file_size: int, version: int, id_size: int
+) -> ParseDoubt | None:
     """Return why the server's reaction to a damaged transaction cannot be determined; None = it only drops the file.
 
     Args:
         offset: offset of the transaction, whose operation and table are known.
-        size: size of the file.
+        file_size: size of the file.
         id_size: size of a document id in bytes.
     """
-    op = read(offset + _OP_AT, 1)[:1]
+    op = read_range(offset + _OP_AT, 1)[:1]
     kind = op[0] if op else 0
-    reader = _UncheckedReader(read, offset + _BODY_AT, size, version)
+    reader = _UncheckedReader(read_range, offset + _BODY_AT, file_size, version)
     try:
-        _parse_transaction(reader, kind, version, id_size)
+        _read_through_transaction(reader, kind, version, id_size)
     except _TokenizerError as error:
         return ParseDoubt(f"the RECONFIGURE at {offset:#x} has {error}: failed to load settings", True)
     except _LengthError as error:
@@ -434,22 +436,24 @@ def find_parse_doubt(read: RangeReader, offset: int, size: int, version: int, id
     return None
 
 
-def find_settings_doubt(read: RangeReader, offset: int, end: int, size: int, version: int) -> ParseDoubt | str | None:
+def find_settings_doubt(
+    read_range: RangeReader, offset: int, transaction_end: int, file_size: int, version: int
+) -> ParseDoubt | str | None:
     """Find out why the server does not apply a RECONFIGURE whose checksum is right; None = it does.
 
     Args:
-        end: offset after the transaction.
-        size: of the file.
+        transaction_end: offset after the transaction.
+        file_size: of the file.
 
     Returns:
         A text if the server drops the rest of the file, since its settings end elsewhere than at the checksum.
     """
-    doubt = find_parse_doubt(read, offset, size, version, 0)
+    doubt = find_parse_doubt(read_range, offset, file_size, version, 0)
     if doubt is not None:
         return doubt
-    reader = _UncheckedReader(read, offset + _BODY_AT, size, version)
-    _parse_transaction(reader, OldOp.RECONFIGURE, version, 0)
-    place = end - _CRC_SIZE
+    reader = _UncheckedReader(read_range, offset + _BODY_AT, file_size, version)
+    _read_through_transaction(reader, OldOp.RECONFIGURE, version, 0)
+    place = transaction_end - _CRC_SIZE
     if reader.position == place:
         return None
     return (
@@ -458,7 +462,7 @@ def find_settings_doubt(read: RangeReader, offset: int, end: int, size: int, ver
     )
 
 
-def _parse_transaction(reader: _UncheckedReader, kind: int, version: int, id_size: int) -> None:
+def _read_through_transaction(reader: _UncheckedReader, kind: int, version: int, id_size: int) -> None:
     if kind == OldOp.ADD_CACHE:
         reader.repeat_element(lambda: reader.skip_named_numbers(5))
         return
@@ -468,21 +472,21 @@ def _parse_transaction(reader: _UncheckedReader, kind: int, version: int, id_siz
         return
     reader.skip_numbers(2)
     if kind == OldOp.COMMIT:
-        _parse_commit(reader, version, id_size)
+        _read_through_commit(reader, version, id_size)
     elif kind == OldOp.RECONFIGURE:
-        _parse_settings(reader, version)
+        _read_through_settings(reader, version)
     elif kind == OldOp.UPDATE_ATTRS:
         reader.repeat_element(lambda: reader.skip_named_numbers(1))
         for width in (4, id_size, 4):
             reader.skip_vector(width)
     elif kind == OldOp.PQ_ADD:
-        _parse_query(reader)
+        _read_through_query(reader)
     elif kind == OldOp.PQ_DELETE:
         reader.repeat_element(lambda: reader.skip_numbers(1))
         reader.skip_text()
 
 
-def _parse_settings(reader: _UncheckedReader, version: int) -> None:
+def _read_through_settings(reader: _UncheckedReader, version: int) -> None:
     """Read settings of an index, its tokenizer, its dictionary and its field filter (`LoadIndexSettings` and after)."""
     reader.skip_bytes(13)
     reader.skip_text()
@@ -494,15 +498,15 @@ def _parse_settings(reader: _UncheckedReader, version: int) -> None:
     reader.skip_bytes(2)
     reader.skip_text()
     reader.skip_text()
-    _parse_tokenizer(reader)
-    _parse_dictionary(reader, version)
-    if version >= 6 and (count := reader.read_element_count()):
+    _read_through_tokenizer(reader)
+    _read_through_dictionary(reader, version)
+    if version >= 6 and (count := reader.read_dword_as_count()):
         for _ in range(count):
             reader.skip_text()
         reader.skip_bytes(1)
 
 
-def _parse_tokenizer(reader: _UncheckedReader) -> None:
+def _read_through_tokenizer(reader: _UncheckedReader) -> None:
     kind = reader.read_byte()
     if kind not in _TOKENIZERS:
         raise _TokenizerError(f"a tokenizer of type {kind}")
@@ -518,7 +522,7 @@ def _parse_tokenizer(reader: _UncheckedReader) -> None:
         reader.skip_text()
 
 
-def _parse_dictionary(reader: _UncheckedReader, version: int) -> None:
+def _read_through_dictionary(reader: _UncheckedReader, version: int) -> None:
     reader.skip_text()
     if version >= 7:
         reader.skip_text()
@@ -534,18 +538,18 @@ def _parse_dictionary(reader: _UncheckedReader, version: int) -> None:
 def _skip_embedded(reader: _UncheckedReader, skip: Callable[[], None]) -> None:
     """Skip the elements that are in the settings themselves, if a byte says that they are."""
     if reader.read_byte():
-        for _ in range(reader.read_element_count()):
+        for _ in range(reader.read_dword_as_count()):
             skip()
 
 
 def _skip_files(reader: _UncheckedReader) -> None:
     """Skip names and facts of files."""
-    for _ in range(reader.read_element_count()):
+    for _ in range(reader.read_dword_as_count()):
         reader.skip_text()
         reader.skip_bytes(_FILE_FACTS_SIZE)
 
 
-def _parse_commit(reader: _UncheckedReader, version: int, id_size: int) -> None:
+def _read_through_commit(reader: _UncheckedReader, version: int, id_size: int) -> None:
     if reader.read_number() & 0xFFFFFFFF:
         reader.skip_vector(1)
         reader.repeat_element(lambda: reader.skip_numbers(2))
@@ -558,16 +562,16 @@ def _parse_commit(reader: _UncheckedReader, version: int, id_size: int) -> None:
     reader.skip_vector(id_size)
 
 
-def _parse_query(reader: _UncheckedReader) -> None:
+def _read_through_query(reader: _UncheckedReader) -> None:
     """Read a stored query: its filters and the nodes of their tree."""
     reader.skip_numbers(2)
     reader.skip_text()
     reader.skip_text()
-    filters, nodes = reader.read_count(), reader.read_count()
+    filters, nodes = reader.read_number_as_count(), reader.read_number_as_count()
     for _ in range(filters):
         reader.skip_text()
         reader.skip_numbers(10)
-        values, texts = reader.read_count(), reader.read_count()
+        values, texts = reader.read_number_as_count(), reader.read_number_as_count()
         reader.skip_numbers(values)
         for _ in range(texts):
             reader.skip_text()

@@ -18,9 +18,9 @@ from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.layout import Batch, ColumnTable, Kernel, RecordPositions, zeroed_int64
 from binlogtool.format_api.schema_fields import MutableInt64s, UInt8s, kernel
 from binlogtool.formats.mariadb_innodb_binlog.records.parse_records import (
-    is_crash_tail,
+    is_followed_by_crash_leftovers,
     iter_next_file_pages,
-    iter_own_pages,
+    iter_sound_pages_of_file,
 )
 from binlogtool.formats.mariadb_innodb_binlog.schema import (
     CHUNK_HEAD_SIZE,
@@ -136,7 +136,7 @@ def find_nonzero_byte(buf: UInt8s, pos: int, limit: int) -> int:
 
 
 @kernel(append_chunk_row)
-def process_chunk(flags: int, record_type: int, start: int, end: int, out: ChunkRows) -> int:
+def classify_chunk_and_append_row(flags: int, record_type: int, start: int, end: int, out: ChunkRows) -> int:
     """Process a chunk with a valid type and length; `flags`: the two upper bits of its type byte."""
     if out.state[NESTED_TYPE] != 0:
         if record_type == out.state[NESTED_TYPE] and flags & CONTINUATION_FLAG:
@@ -181,7 +181,7 @@ def process_chunk(flags: int, record_type: int, start: int, end: int, out: Chunk
 
 
 @kernel(append_chunk_row, find_nonzero_byte)
-def process_end(buf: UInt8s, page_at: int, end_at: int, limit: int, origin: int, out: ChunkRows) -> int:
+def append_end_of_data_rows(buf: UInt8s, page_at: int, end_at: int, limit: int, origin: int, out: ChunkRows) -> int:
     """Process a type byte of 0 at `buf[end_at]` in the page at `buf[page_at]`: only zeros may follow."""
     if out.state[END_SEEN] == 0:
         append_chunk_row(_END, 0, end_at - origin, end_at - origin, out)
@@ -192,15 +192,17 @@ def process_end(buf: UInt8s, page_at: int, end_at: int, limit: int, origin: int,
     return 0
 
 
-@kernel(append_fault, append_chunk_row, load_chunk_head, process_chunk, process_end)
-def walk_pages(buf: UInt8s, page_at: int, pages: int, page_size: int, origin: int, out: ChunkRows) -> int:
+@kernel(append_fault, append_chunk_row, load_chunk_head, classify_chunk_and_append_row, append_end_of_data_rows)
+def write_and_count_chunk_rows(
+    buf: UInt8s, page_at: int, page_count: int, page_size: int, origin: int, out: ChunkRows
+) -> int:
     """Walk the chunks of the pages from `buf[page_at]` on.
 
     Writes rows (step, type, start of data, end of data) with positions relative to `origin`; returns their number.
     """
     out.state[ROW_COUNT] = 0
     out.state[SPECIAL_COUNT] = 0
-    for _ in range(pages):
+    for _ in range(page_count):
         limit = page_at + page_size - CRC_SIZE
         at = page_at
         specials_before = out.state[SPECIAL_COUNT]
@@ -211,7 +213,7 @@ def walk_pages(buf: UInt8s, page_at: int, pages: int, page_size: int, origin: in
             byte = buf[at]
             record_type = byte & TYPE_MASK
             if byte == 0:
-                process_end(buf, page_at, at, limit, origin, out)
+                append_end_of_data_rows(buf, page_at, at, limit, origin, out)
                 break
             if record_type == 0 or record_type > _LAST_TYPE:
                 append_fault(_BAD_TYPE, byte, at - origin, limit - origin, out)
@@ -225,11 +227,11 @@ def walk_pages(buf: UInt8s, page_at: int, pages: int, page_size: int, origin: in
                 append_fault(_BAD_LENGTH, record_type, at - origin, limit - origin, out)
                 break
             flags = byte & (CONTINUATION_FLAG | LAST_CHUNK_FLAG)
-            process_chunk(flags, record_type, at + CHUNK_HEAD_SIZE - origin, end - origin, out)
+            classify_chunk_and_append_row(flags, record_type, at + CHUNK_HEAD_SIZE - origin, end - origin, out)
             at = end
         if at > limit - CHUNK_HEAD_SIZE - 1 and at < limit:
             if buf[at] == 0:
-                process_end(buf, page_at, at, limit, origin, out)
+                append_end_of_data_rows(buf, page_at, at, limit, origin, out)
             else:
                 for i in range(at, limit):
                     if buf[i] != FILLER_BYTE:
@@ -241,7 +243,7 @@ def walk_pages(buf: UInt8s, page_at: int, pages: int, page_size: int, origin: in
 
 
 class ChunkWalker:
-    """Runs `walk_pages`.
+    """Runs `write_and_count_chunk_rows`.
 
     `rows`: four numbers per row. `specials`: indexes of rows that are not whole records. `pages`: maximum number of
     pages per call.
@@ -256,7 +258,7 @@ class ChunkWalker:
         self.state = array("q", bytes(8 * STATE_SIZE))
         self.state[OPEN_TYPE] = UNKNOWN_TYPE
         self._memory = ChunkRows(self.state, self.rows, self.specials)
-        self._run = compile_kernel(walk_pages)
+        self._run = compile_kernel(write_and_count_chunk_rows)
 
     def __call__(self, window: memoryview, start: int, pages: int, origin: int) -> int:
         """Walk at most `self.pages` pages from `window[start]` on; return the number of rows."""
@@ -404,28 +406,30 @@ class RecordAssembler:
         self._read_end = batch.base + first + count * size
         for page in range(0, count, pages_per_walk):
             start, pages = first + page * size, min(pages_per_walk, count - page)
-            yield from self._assemble_piece(window[start : start + pages * size], batch.base + start, pages)
+            yield from self._assemble_records_of_pages(window[start : start + pages * size], batch.base + start, pages)
 
-    def _assemble_piece(self, data: memoryview, base: int, pages: int) -> Iterator[Batch | Finding]:
+    def _assemble_records_of_pages(
+        self, page_bytes: memoryview, file_offset: int, page_count: int
+    ) -> Iterator[Batch | Finding]:
         walker = self._walker
-        count = walker(data, 0, pages, 0)
-        records, findings, row = _RecordColumns(data, base), list[tuple[int, Finding]](), 0
+        count = walker(page_bytes, 0, page_count, 0)
+        records, findings, row = _RecordColumns(page_bytes, file_offset), list[tuple[int, Finding]](), 0
         for special in (*walker.specials[: walker.state[SPECIAL_COUNT]], count):
             if special > row:
                 self._add_held_records(records, nested=False)
                 records.add_single_chunk_records(walker.rows, row, special)
             if special < count:
                 for problem in self._process_special_row(
-                    records, data, walker.rows[4 * special : 4 * special + 4].tolist()
+                    records, page_bytes, walker.rows[4 * special : 4 * special + 4].tolist()
                 ):
                     findings.append((records.count, problem))
             row = special + 1
         seen = self.context.scan_summary
-        seen.end = base + (walker.rows[4 * count - 1] if count else 0)
-        self.pages += pages
-        yield from self._merge_findings(records, findings)
+        seen.end = file_offset + (walker.rows[4 * count - 1] if count else 0)
+        self.pages += page_count
+        yield from self._interleave_records_and_findings(records, findings)
 
-    def _merge_findings(
+    def _interleave_records_and_findings(
         self, records: _RecordColumns, findings: list[tuple[int, Finding]]
     ) -> Iterator[Batch | Finding]:
         """Yield the records, each finding after the records that were assembled before it."""
@@ -482,7 +486,7 @@ class RecordAssembler:
             self._add_held_records(records, nested=True)
             self._in_foreign_record = not type_byte & LAST_CHUNK_FLAG
         else:
-            yield from self._process_fault(records, step, type_byte, start, end)
+            yield from self._report_fault_and_drop_record(records, step, type_byte, start, end)
 
     def _hold_nested_record(self, records: _RecordColumns, part: PartialRecord) -> Iterator[Finding]:
         """Keep a nested record until the end of the record around it, up to a memory limit."""
@@ -521,7 +525,7 @@ class RecordAssembler:
             "length-out-of-bounds", part.offset, part.size, text, ceiling=max_bytes, diagnosis="record-too-long"
         )
 
-    def _process_fault(
+    def _report_fault_and_drop_record(
         self, records: _RecordColumns, step: ChunkStep, type_byte: int, start: int, end: int
     ) -> Iterator[Finding]:
         offset = records.base + start
@@ -588,7 +592,7 @@ class RecordAssembler:
 
     def iter_following_pages(self) -> Iterator[bytes]:
         """Yield the pages, in this file and the next, in which the last record read may continue."""
-        return chain(iter_own_pages(self.context, self._read_end), iter_next_file_pages(self.context))
+        return chain(iter_sound_pages_of_file(self.context, self._read_end), iter_next_file_pages(self.context))
 
     def finish(self) -> Iterator[Batch | Finding]:
         """Yield the record that is open at the end: it continues in the next file, or the log ends inside it."""
@@ -639,7 +643,7 @@ class RecordAssembler:
             text = f"the {partial} continues in the next file, which was not read"
             facts: dict[str, Any] = {"severity": Severity.NOTE, "diagnosis": "goes-on-in-next-file"}
             return make_finding("torn-tail", partial.offset, partial.size_in_file, text, **facts)
-        if is_crash_tail(context):
+        if is_followed_by_crash_leftovers(context):
             text = f"the log ends inside the {partial}; a server truncates it there if its redo log also ends there"
             facts = {"record": self.next_number, "diagnosis": "incomplete-tail-record"}
             return make_finding("torn-tail", partial.offset, partial.size_in_file, text, **facts)

@@ -9,7 +9,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from binlogtool.format_api.layout import RangeReader
-from binlogtool.format_api.schema_fields import DecompressionError, MalformedError, field_offset, make_unpacker
+from binlogtool.format_api.schema_fields import (
+    DecompressionError,
+    MalformedError,
+    get_fixed_field_offset,
+    make_unpacker,
+)
 from binlogtool.formats.binlog_events.transactions.boundaries import XaId
 from binlogtool.formats.mariadb_innodb_binlog.schema import (
     CHUNK,
@@ -25,11 +30,11 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import (
     IbbFileContext,
     IbbFileHeader,
     IbbRecordType,
-    compr_int_size,
+    compressed_integer_size,
     file_name,
     is_page_crc_right,
-    is_short_crc_right,
-    parse_compr_int,
+    is_short_header_crc_right,
+    parse_compressed_integer,
     parse_header,
 )
 from binlogtool.limits import MIB, Limits
@@ -39,7 +44,7 @@ from binlogtool.limits import MIB, Limits
 RecordBytes = bytes | memoryview
 
 MAX_XID_PART = 64
-_XID_HEAD_SIZE = field_offset(XID, "xid")
+_XID_HEAD_SIZE = get_fixed_field_offset(XID, "xid")
 _unpack_xid_head = make_unpacker(XID, "format_id", "gtrid_length", "bqual_length")
 
 
@@ -123,8 +128,8 @@ class XaCompleteRecord(msgspec.Struct, frozen=True):
 
 
 def _parse_position(data: RecordBytes, pos: int) -> tuple[IbbPosition, int]:
-    file_no, pos = parse_compr_int(data, pos)
-    offset, pos = parse_compr_int(data, pos)
+    file_no, pos = parse_compressed_integer(data, pos)
+    offset, pos = parse_compressed_integer(data, pos)
     return IbbPosition(file_no, offset), pos
 
 
@@ -134,48 +139,48 @@ def _parse_reference(data: RecordBytes, nodes: int, pos: int) -> tuple[OobRefere
     return OobReference(nodes, first, last), pos
 
 
-def parse_commit(data: RecordBytes) -> CommitRecord:
+def parse_commit_header(data: RecordBytes) -> CommitRecord:
     """Parse the header of a COMMIT record. Raises MalformedError: the header does not fit into the record."""
-    nodes, pos = parse_compr_int(data, 0)
+    nodes, pos = parse_compressed_integer(data, 0)
     if not nodes:
         return CommitRecord((), pos)
     first, pos = _parse_reference(data, nodes, pos)
-    nodes, pos = parse_compr_int(data, pos)
+    nodes, pos = parse_compressed_integer(data, pos)
     if not nodes:
         return CommitRecord((first,), pos)
     second, pos = _parse_reference(data, nodes, pos)
     return CommitRecord((first, second), pos)
 
 
-def parse_state(data: RecordBytes) -> GtidStateRecord:
+def parse_gtid_state(data: RecordBytes) -> GtidStateRecord:
     """Parse a GTID_STATE record.
 
     Raises:
         MalformedError: a number is truncated or out of range, or there are more GTIDs than bytes.
     """
-    count, pos = parse_compr_int(data, 0)
-    xa_ref, pos = parse_compr_int(data, pos)
+    count, pos = parse_compressed_integer(data, 0)
+    xa_ref, pos = parse_compressed_integer(data, pos)
     if 3 * count > len(data) - pos:
         text = f"{count:,} GTIDs in {len(data) - pos:,} bytes"
         raise MalformedError(text, finding_id="count-out-of-bounds")
     gtids = []
     for _ in range(count):
-        domain, pos = parse_compr_int(data, pos)
-        server, pos = parse_compr_int(data, pos)
-        seq_no, pos = parse_compr_int(data, pos)
+        domain, pos = parse_compressed_integer(data, pos)
+        server, pos = parse_compressed_integer(data, pos)
+        seq_no, pos = parse_compressed_integer(data, pos)
         if domain >> 32 or server >> 32:
             raise MalformedError(f"GTID {domain}-{server}-{seq_no}: domain or server over 32 bits")
         gtids.append(IbbGtid(domain, server, seq_no))
     return GtidStateRecord(xa_ref, tuple(gtids), len(data) - pos)
 
 
-def parse_node(data: RecordBytes) -> OobNode:
+def parse_oob_node_header(data: RecordBytes) -> OobNode:
     """Parse the header of an OOB_DATA record.
 
     Raises:
         MalformedError: the header does not fit into the record, or no data follows.
     """
-    index, pos = parse_compr_int(data, 0)
+    index, pos = parse_compressed_integer(data, 0)
     left, pos = _parse_position(data, pos)
     right, pos = _parse_position(data, pos)
     if pos >= len(data):
@@ -202,7 +207,7 @@ def parse_xa_prepare(data: RecordBytes) -> XaPrepareRecord:
         MalformedError: the record is truncated, its XID is too long, or bytes are left over.
     """
     xid, pos = _parse_xid(data, 1)
-    nodes, pos = parse_compr_int(data, pos)
+    nodes, pos = parse_compressed_integer(data, pos)
     reference, pos = _parse_reference(data, nodes, pos)
     _check_no_rest(data, pos)
     return XaPrepareRecord(data[0], xid, reference)
@@ -233,7 +238,7 @@ def has_shortest_integers(record: CommitRecord | OobNode) -> bool:
         for reference in record.references:
             numbers += [reference.nodes, *reference.first, *reference.last]
         numbers += [] if len(record.references) == 2 else [0]
-    return end == sum(map(compr_int_size, numbers))
+    return end == sum(map(compressed_integer_size, numbers))
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------
@@ -248,7 +253,7 @@ def _reference_as_json(reference: OobReference) -> dict[str, Any]:
 
 
 def _decode_commit_body(data: RecordBytes) -> dict[str, Any]:
-    commit = parse_commit(data)
+    commit = parse_commit_header(data)
     return {
         "oob": [_reference_as_json(reference) for reference in commit.references],
         "payload_bytes": len(data) - commit.payload_at,
@@ -256,7 +261,7 @@ def _decode_commit_body(data: RecordBytes) -> dict[str, Any]:
 
 
 def _decode_state_body(data: RecordBytes) -> dict[str, Any]:
-    state = parse_state(data)
+    state = parse_gtid_state(data)
     return {
         "count": len(state.gtids),
         "xa_ref_file_no": state.xa_ref_plus_1 - 1 if state.xa_ref_plus_1 else None,
@@ -265,7 +270,7 @@ def _decode_state_body(data: RecordBytes) -> dict[str, Any]:
 
 
 def _decode_node_body(data: RecordBytes) -> dict[str, Any]:
-    node = parse_node(data)
+    node = parse_oob_node_header(data)
     return {
         "node_index": node.node_index,
         "left": _position_as_json(node.left),
@@ -343,10 +348,14 @@ def iter_next_file_pages(
     """
     number, size = context.number, context.page_size
     read = None if context.open_sibling is None or number is None else context.open_sibling(file_name(number + 1))
-    if read is None or number is None or not _may_continue(context.header, number, context.size, size):
+    if (
+        read is None
+        or number is None
+        or not _can_record_continue_in_next_file(context.header, number, context.size, size)
+    ):
         return
     head = read(0, SHORT_HEADER_SIZE)
-    header = parse_header(head) if is_short_crc_right(head) else None
+    header = parse_header(head) if is_short_header_crc_right(head) else None
     if header is not None and header.file_no != number + 1:
         return
     offset = size
@@ -358,22 +367,24 @@ def iter_next_file_pages(
         offset += size
 
 
-def iter_own_pages(context: IbbFileContext, offset: int) -> Iterator[bytes]:
-    """Yield the data pages of this file from `offset` on; ends with b"" at a page that is not sound.
+def iter_sound_pages_of_file(context: IbbFileContext, first_offset: int) -> Iterator[bytes]:
+    """Yield the data pages of this file from `first_offset` on; ends with b"" at a page that is not sound.
 
-    `offset`: end of the part that was read; 0 = the whole file was read.
+    `first_offset`: end of the part that was read; 0 = the whole file was read.
     """
     read, size = context.read, context.page_size
-    while read is not None and offset and context.size is not None and offset + size <= context.size:
-        page = read(offset, size)
+    while read is not None and first_offset and context.size is not None and first_offset + size <= context.size:
+        page = read(first_offset, size)
         if len(page) < size or not is_page_crc_right(page):
             yield b""
             return
         yield page
-        offset += size
+        first_offset += size
 
 
-def _may_continue(header: IbbFileHeader | None, file_number: int, file_size: int | None, page_size: int) -> bool:
+def _can_record_continue_in_next_file(
+    header: IbbFileHeader | None, file_number: int, file_size: int | None, page_size: int
+) -> bool:
     """Return whether a record may continue after the end of this file."""
     if header is None:
         return True
@@ -381,7 +392,7 @@ def _may_continue(header: IbbFileHeader | None, file_number: int, file_size: int
     return header.file_no == file_number and is_whole
 
 
-def is_crash_tail(context: IbbFileContext) -> bool:
+def is_followed_by_crash_leftovers(context: IbbFileContext) -> bool:
     """Return whether only crash leftovers follow this file: an empty file, or one with a single bad or first page."""
     number, beside = context.number, context.open_sibling
     if number is None or beside is None:
@@ -432,23 +443,23 @@ class PageStore:
         self._counted_files: set[int] = set()
         self.read_bytes = 0
 
-    def open_file(self, number: int) -> RangeReader | None:
+    def get_file_reader(self, file_no: int) -> RangeReader | None:
         """Return the function that reads a file; None if it does not exist or its name cannot be derived."""
         context = self._context
         read: RangeReader | None
         size: int | None
-        if number == context.number and context.read is not None:
+        if file_no == context.number and context.read is not None:
             read, size = context.read, context.size
-        elif number in self._files:
-            return self._files[number]
+        elif file_no in self._files:
+            return self._files[file_no]
         else:
-            read = None if context.open_sibling is None or number >> 63 else context.open_sibling(file_name(number))
-            self._files[number] = read
+            read = None if context.open_sibling is None or file_no >> 63 else context.open_sibling(file_name(file_no))
+            self._files[file_no] = read
             if len(self._files) > MAX_CACHED_FILES:
                 self._files.popitem(last=False)
             size = None
-        if read is not None and number not in self._counted_files:
-            self._counted_files.add(number)
+        if read is not None and file_no not in self._counted_files:
+            self._counted_files.add(file_no)
             self._allowance += _MAX_READ_FACTOR * (find_file_size(read) if size is None else size)
         return read
 
@@ -459,7 +470,7 @@ class PageStore:
         if cached is not None:
             self._pages.move_to_end(key)
             return cached
-        read = self.open_file(file_no)
+        read = self.get_file_reader(file_no)
         if read is None:
             raise UnreadableError(f"file {file_no} does not exist", "oob-missing", missing=True)
         data = read(page_no * self._size, self._size)
@@ -490,7 +501,7 @@ class PageStore:
         expected_type = int(record_type)
         while True:
             page = self.read_page(file_no, page_no)
-            flags, start, end = self._find_chunk(page, page_offset, expected_type, position)
+            flags, start, end = self._parse_expected_chunk(page, page_offset, expected_type, position)
             # Deduct a read from the allowance: forged references could lead to the same data again and again
             self._allowance -= (end - start) + _VISIT_COST
             if self._allowance < 0:
@@ -503,7 +514,7 @@ class PageStore:
             file_no, page_no, page_offset = self._find_next_chunk(file_no, page_no, expected_type)
             expected_type = record_type | CONTINUATION_FLAG
 
-    def _find_chunk(
+    def _parse_expected_chunk(
         self, page: bytes, page_offset: int, expected_type: int, position: IbbPosition
     ) -> tuple[int, int, int]:
         """Return (type byte, start of data, end of data) of the chunk at an offset in a page."""
@@ -524,7 +535,7 @@ class PageStore:
             try:
                 page = self.read_page(file_no, page_no)
             except UnreadableError as error:
-                if not error.missing or page_no == 1 or not self._ends_before_page(file_no, page_no):
+                if not error.missing or page_no == 1 or not self._is_page_after_file_end(file_no, page_no):
                     raise
                 file_no, page_no = file_no + 1, 1
                 continue
@@ -545,14 +556,14 @@ class PageStore:
                 raise UnreadableError(f"page {page_no} of file {file_no} is empty", "oob-missing")
             page_no += 1
 
-    def _ends_before_page(self, file_no: int, page_no: int) -> bool:
+    def _is_page_after_file_end(self, file_no: int, page_no: int) -> bool:
         """Return whether a file ends before this page, according to its header."""
-        read = self.open_file(file_no)
+        read = self.get_file_reader(file_no)
         head = b"" if read is None else read(0, SHORT_HEADER_SIZE)
         header = parse_header(head)
         if read is None or header is None:
             return False
-        return not is_short_crc_right(head) or (header.file_no == file_no and page_no >= header.page_count)
+        return not is_short_header_crc_right(head) or (header.file_no == file_no and page_no >= header.page_count)
 
     def read_record(self, position: IbbPosition, record_type: IbbRecordType, max_bytes: int) -> bytes:
         """Read the data of the record at a position.

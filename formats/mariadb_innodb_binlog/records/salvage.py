@@ -36,10 +36,10 @@ from binlogtool.formats.mariadb_innodb_binlog.records.parse_records import (
     RecordBytes,
     has_shortest_integers,
     iter_next_file_pages,
-    iter_own_pages,
-    parse_commit,
-    parse_node,
-    parse_state,
+    iter_sound_pages_of_file,
+    parse_commit_header,
+    parse_gtid_state,
+    parse_oob_node_header,
 )
 from binlogtool.formats.mariadb_innodb_binlog.schema import (
     CHUNK_HEAD_SIZE,
@@ -59,7 +59,7 @@ UnprovenPages = list[tuple[int, int, Finding]]
 """(start, end, reason) of unproven pages."""
 
 
-def find_framed_end(page: RecordBytes) -> int:
+def find_end_of_valid_chunks(page: RecordBytes) -> int:
     """Return how far chunks follow each other in a page; the size of the page if it has chunks and nothing else.
 
     The last chunk before bytes that are not a chunk is excluded, because its length may be wrong.
@@ -78,22 +78,22 @@ def find_framed_end(page: RecordBytes) -> int:
 
 def is_whole_page(page: bytes, _context: IbbFileContext) -> bool:
     """Return whether a page has chunks and nothing else (`FrameLevel.prove`)."""
-    return find_framed_end(page) == len(page)
+    return find_end_of_valid_chunks(page) == len(page)
 
 
 def is_sound_record(record_type: int, data: RecordBytes, position: IbbPosition) -> bool:
     """Return whether a record matches its type."""
     try:
         if record_type == IbbRecordType.COMMIT:
-            commit = parse_commit(data)
-            return has_shortest_integers(commit) and _starts_group(
-                data[commit.payload_at :], must_be_complete=not commit.references
+            commit = parse_commit_header(data)
+            return has_shortest_integers(commit) and _is_start_of_group(
+                data[commit.payload_at :], must_fill_bytes=not commit.references
             )
         if record_type == IbbRecordType.OOB_DATA:
-            node = parse_node(data)
+            node = parse_oob_node_header(data)
             return has_shortest_integers(node) and max(node.left, node.right) < position
         if record_type == IbbRecordType.GTID_STATE:
-            return not parse_state(data).rest
+            return not parse_gtid_state(data).rest
         if record_type == IbbRecordType.DUMMY:
             return bytes(data) == bytes([FILLER_BYTE]) * len(data)
         BODY_READERS[record_type](data)
@@ -102,18 +102,18 @@ def is_sound_record(record_type: int, data: RecordBytes, position: IbbPosition) 
     return True
 
 
-def _starts_group(events: RecordBytes, *, must_be_complete: bool) -> bool:
+def _is_start_of_group(event_bytes: RecordBytes, *, must_fill_bytes: bool) -> bool:
     """Return whether these bytes begin with the first event of a group.
 
-    `must_be_complete`: events must also fill the bytes exactly.
+    `must_fill_bytes`: events must also fill the bytes exactly.
     """
-    offset, end = 0, len(events)
+    offset, end = 0, len(event_bytes)
     while end - offset >= HEADER_SIZE:
-        code, size = events[offset + TYPE_AT], read_event_size(events, offset)
+        code, size = event_bytes[offset + TYPE_AT], read_event_size(event_bytes, offset)
         if size < HEADER_SIZE or code not in EVENT_TYPE_NAMES or (offset == 0 and code not in _FIRST_EVENTS):
             return False
-        if size > end - offset or not must_be_complete:
-            return not must_be_complete
+        if size > end - offset or not must_fill_bytes:
+            return not must_fill_bytes
         offset += size
     return offset == end > 0
 
@@ -133,24 +133,26 @@ class _SalvageAssembler(RecordAssembler):
 
     def iter_following_pages(self) -> Iterator[bytes]:
         """Yield the pages, in this file and the next, in which the last record read may continue."""
-        yield from iter_own_pages(self.context, self._read_end)
+        yield from iter_sound_pages_of_file(self.context, self._read_end)
         yield from iter_next_file_pages(self.context, self._accept_page)
 
     def _accept_page(self, page: bytes, file_no: int, page_no: int) -> bytes | None:
         if is_page_crc_right(page):
             return page
         doubtful_page = self._correct_page(page, page_no * len(page)) if any(page) else None
-        if doubtful_page is None or not find_framed_end(doubtful_page[0]) or self._open_record is None:
+        if doubtful_page is None or not find_end_of_valid_chunks(doubtful_page[0]) or self._open_record is None:
             return None
         partial, reason = self._open_record, doubtful_page[1]
-        self.crossed += (relocate_finding(reason, partial.offset, partial.size_in_file, file_no, page_no),)
+        self.crossed += (move_page_finding_to_record(reason, partial.offset, partial.size_in_file, file_no, page_no),)
         return doubtful_page[0]
 
 
-def relocate_finding(reason: Finding, offset: int, size: int, file_no: int, page_no: int) -> Finding:
+def move_page_finding_to_record(
+    page_finding: Finding, record_offset: int, record_size: int, file_no: int, page_no: int
+) -> Finding:
     """Return the reason why a page of another file is unproven, as a finding about a record of this file."""
-    text = f"page {page_no} of {file_name(file_no)}: {reason.message}"
-    return structs.replace(reason, offset=offset, length=size, message=text)
+    text = f"page {page_no} of {file_name(file_no)}: {page_finding.message}"
+    return structs.replace(page_finding, offset=record_offset, length=record_size, message=text)
 
 
 class IbbSalvagedRecords:
@@ -180,12 +182,12 @@ class IbbSalvagedRecords:
         start = batch.base + int(batch.frames["offset"][0])
         if reason is not None:
             page = batch.frame_bytes(0)
-            framed_end = find_framed_end(page)
+            framed_end = find_end_of_valid_chunks(page)
             if not framed_end:
                 yield from self.skip_pages(start, start + len(page))
                 return
             self._unproven_pages.append((start, start + len(page), reason))
-            batch = _blank_page_rest(batch, page, framed_end)
+            batch = _zero_page_after_valid_chunks(batch, page, framed_end)
         yield from self._group_by_reasons(self._records.assemble(batch))
         if self._records.first_pending_offset is None:
             self._unproven_pages.clear()
@@ -237,7 +239,7 @@ class IbbSalvagedRecords:
                     yield _slice_batch(batch, i, i + 1), reasons
 
 
-def _blank_page_rest(batch: Batch, page: bytes, framed_end: int) -> Batch:
+def _zero_page_after_valid_chunks(batch: Batch, page: bytes, framed_end: int) -> Batch:
     """Return the batch with zeros after the well-framed part of its page."""
     if framed_end == len(page):
         return batch
@@ -287,7 +289,7 @@ class _UnprovenPageRecorder(PageStore):
     def replace_unproven_page(self, file_no: int, page_no: int, data: bytes) -> bytes | None:
         """Return the corrected page instead of one with a wrong CRC, if it has well-framed chunks; else None."""
         doubtful_page = self._correct_page(data, page_no * len(data)) if any(data) else None
-        if doubtful_page is None or not find_framed_end(doubtful_page[0]):
+        if doubtful_page is None or not find_end_of_valid_chunks(doubtful_page[0]):
             return None
         self._reasons[file_no, page_no] = doubtful_page[1]
         return doubtful_page[0]
@@ -341,4 +343,4 @@ class IbbSalvagedEvents:
         """Return why a page is unproven; if it belongs to another file, as a finding about the group."""
         if page[0] == self._context.number:
             return reason
-        return relocate_finding(reason, group.position.offset, group.size, *page)
+        return move_page_finding_to_record(reason, group.position.offset, group.size, *page)

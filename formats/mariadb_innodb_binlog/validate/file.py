@@ -23,7 +23,7 @@ from binlogtool.formats.mariadb_innodb_binlog.event_groups import (
     CommitNumbers,
     CommitScanner,
     EventTilingChecker,
-    GroupHead,
+    GroupFirstEvent,
     OobForest,
     read_first_event,
     read_gtid_flags,
@@ -38,9 +38,9 @@ from binlogtool.formats.mariadb_innodb_binlog.records.parse_records import (
     PageStore,
     UnreadableError,
     has_shortest_integers,
-    parse_commit,
-    parse_node,
-    parse_state,
+    parse_commit_header,
+    parse_gtid_state,
+    parse_oob_node_header,
     parse_xa_complete,
     parse_xa_prepare,
 )
@@ -49,7 +49,7 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import (
     NO_FILE,
     IbbFileContext,
     IbbRecordType,
-    read_compr_int,
+    read_compressed_integer,
 )
 from binlogtool.formats.mariadb_innodb_binlog.validate.log_set import (
     IbbFileFacts,
@@ -101,17 +101,17 @@ def report_record(
 # --- Records that need individual checks ---
 
 
-@kernel(read_compr_int)
-def is_sound_node(buf: UInt8s, pos: int, limit: int, file_number: int, offset: int) -> bool:
+@kernel(read_compressed_integer)
+def is_sound_oob_node(buf: UInt8s, pos: int, limit: int, file_number: int, record_offset: int) -> bool:
     """Return whether the OOB_DATA record `buf[pos:limit]` has a sound header and links to earlier positions only.
 
     Args:
         file_number: number of the record's file.
-        offset: file offset of the record.
+        record_offset: file offset of the record.
     """
     file_no = 0
     for field in range(5):
-        value, field_end = read_compr_int(buf, pos, limit)
+        value, field_end = read_compressed_integer(buf, pos, limit)
         if field_end < 0:
             return False
         size = field_end - pos
@@ -123,22 +123,22 @@ def is_sound_node(buf: UInt8s, pos: int, limit: int, file_number: int, offset: i
             file_no = value
             if file_no < 0 or file_no > file_number:
                 return False
-        if (field == 2 or field == 4) and (value < 0 or (file_no == file_number and value >= offset)):
+        if (field == 2 or field == 4) and (value < 0 or (file_no == file_number and value >= record_offset)):
             return False
         pos = field_end
     return pos < limit
 
 
 @kernel()
-def is_filler(buf: UInt8s, pos: int, limit: int) -> bool:
+def is_all_filler_bytes(buf: UInt8s, pos: int, limit: int) -> bool:
     """Return whether all bytes are ff."""
     while pos < limit and buf[pos] == 255:
         pos += 1
     return pos == limit
 
 
-@kernel(is_sound_node, is_filler)
-def select_unsound_records(
+@kernel(is_sound_oob_node, is_all_filler_bytes)
+def write_indexes_of_unsound_records(
     buf: UInt8s,
     count: int,
     codes: Int64s,
@@ -152,9 +152,9 @@ def select_unsound_records(
     selected = 0
     for i in range(count):
         if codes[i] == 3:
-            sound = is_sound_node(buf, lows[i], highs[i], file_number, places[i])
+            sound = is_sound_oob_node(buf, lows[i], highs[i], file_number, places[i])
         elif codes[i] == 4:
-            sound = is_filler(buf, lows[i], highs[i])
+            sound = is_all_filler_bytes(buf, lows[i], highs[i])
         else:
             sound = False
         if not sound:
@@ -164,10 +164,10 @@ def select_unsound_records(
 
 
 class RecordScreener:
-    """Runs `select_unsound_records` over batches."""
+    """Runs `write_indexes_of_unsound_records` over batches."""
 
     def __init__(self, compile_kernel: Callable[[Kernel], Kernel]) -> None:
-        self._run = compile_kernel(select_unsound_records)
+        self._run = compile_kernel(write_indexes_of_unsound_records)
         self._out = array("q")
 
     def __call__(self, batch: Batch, file_number: int) -> list[int]:
@@ -190,7 +190,7 @@ def validate_file_end(validator: IbbFileValidator, tail: FileTail) -> Iterator[F
     """Validate a file as a whole."""
     if validator.context.starts_with_zeros and not validator.type_counts:
         return
-    yield from _check_size(validator, tail)
+    yield from _check_page_count(validator, tail)
     # Check V-STATE: a GTID state at the start of page 1 and of each multiple of the interval, up to the data end
     context = validator.context
     header, size = context.header, context.page_size
@@ -212,7 +212,7 @@ def validate_file_end(validator: IbbFileValidator, tail: FileTail) -> Iterator[F
         yield make_finding("meta-mismatch", page * size, 0, text, severity=severity, diagnosis="state-missing")
 
 
-def _check_size(validator: IbbFileValidator, tail: FileTail) -> Iterator[Finding]:
+def _check_page_count(validator: IbbFileValidator, tail: FileTail) -> Iterator[Finding]:
     """Check V-SIZE: as many whole pages as the header says; fewer only if FLUSH BINARY LOGS closed the file."""
     context, seen, size = validator.context, validator.context.scan_summary, validator.context.page_size
     pages, rest = divmod(tail.size, size)
@@ -307,9 +307,9 @@ class IbbFileValidator:
         self._oob = [0, 0]
         self._misplaced_count = 0
         self._misplaced_found: Finding | None = None
-        self._begin_file()
+        self._reset_state_after_gap()
 
-    def _begin_file(self) -> None:
+    def _reset_state_after_gap(self) -> None:
         """Reset the carried state if the file does not follow the last one, or the last one had damage."""
         log_state = self.log_state
         if log_state.last_file is None or log_state.last_file + 1 != self.number or not log_state.last_file_intact:
@@ -327,7 +327,7 @@ class IbbFileValidator:
         codes, places, stops = column_slices(batch, 0, count, "type_code", "place", "stop")
         self.type_counts.update(codes)
         self._track_nodes(batch, codes, places)
-        commits = self._commits.scan_batch(batch)
+        commits = self._commits.iter_commit_numbers(batch)
         for i in self._screen(batch, self.number):
             code = codes[i]
             if code == _COMMIT:
@@ -338,13 +338,14 @@ class IbbFileValidator:
                 yield from _RULES[code](self, locate_record(batch, i, self.number))
         self.last_stop = max(self.last_stop, max(stops, default=0))
         if self.durable_end is not None:
-            self.durable_end = max(self.durable_end, self._end_of_late_records(batch, stops))
+            self.durable_end = max(self.durable_end, self._find_end_of_records_before_damage(batch, stops))
 
-    def _end_of_late_records(self, batch: Batch, stops: list[int]) -> int:
+    def _find_end_of_records_before_damage(self, batch: Batch, record_ends: list[int]) -> int:
         """Return the end of the last record that could have been nested in an open one until damage came; 0 = none."""
         (nested,) = column_slices(batch, 0, batch.frames.count, "nested")
         return max(
-            (stop for stop, n in zip(stops, nested, strict=True) if not n and stop <= self.damage_start), default=0
+            (stop for stop, n in zip(record_ends, nested, strict=True) if not n and stop <= self.damage_start),
+            default=0,
         )
 
     def _track_nodes(self, batch: Batch, codes: list[int], places: list[int]) -> None:
@@ -373,7 +374,7 @@ class IbbFileValidator:
             self.event_count += numbers.events
             gtid = numbers.gtid
             if gtid is not None:
-                yield from self._check_gtid(gtid, batch, numbers.record_index)
+                yield from self._record_and_check_gtid(gtid, batch, numbers.record_index)
             if numbers.type_code == FORMAT_DESCRIPTION:
                 self.log_state.marks.restart()
             yield from self._check_commit_marks(batch, numbers.record_index, numbers.xid, joined=numbers.joined != 0)
@@ -382,7 +383,7 @@ class IbbFileValidator:
         yield from self._check_unusual_commit(locate_record(batch, numbers.record_index, self.number), batch, numbers)
 
     def _check_commit_marks(self, batch: Batch, index: int, xid: int, *, joined: bool) -> Findings:
-        for anomaly in self.log_state.marks.check_group(xid, has_foreign_events=joined):
+        for anomaly in self.log_state.marks.iter_group_anomalies(xid, has_foreign_events=joined):
             record = locate_record(batch, index, self.number)
             yield report_record(
                 record, anomaly.id, anomaly.diagnosis, anomaly.text, Severity.NOTE
@@ -392,7 +393,7 @@ class IbbFileValidator:
         """Check a COMMIT record with out-of-band data, or with a defect."""
         self.xa_awaited = None
         try:
-            commit = parse_commit(record.data)
+            commit = parse_commit_header(record.data)
         except MalformedError as error:
             yield report_record(record, error.finding_id, "commit-malformed", str(error.args[0]))
             return
@@ -405,9 +406,9 @@ class IbbFileValidator:
             text = "an integer of the header is longer than needed; no server writes this"
             yield report_record(record, "varint-overlong", "commit-malformed", text, Severity.WARNING)
         if head.gtid is not None:
-            yield from self._check_gtid(head.gtid, batch, numbers.record_index)
+            yield from self._record_and_check_gtid(head.gtid, batch, numbers.record_index)
         is_sound, tiles = True, EventTilingChecker()
-        for problem in self._check_group(record, commit, head, tiles):
+        for problem in self._check_group_is_complete(record, commit, head, tiles):
             is_sound = False
             yield problem
         self.group_count += is_sound and head.gtid is not None
@@ -417,33 +418,38 @@ class IbbFileValidator:
             )
             yield from self._check_commit_marks(batch, numbers.record_index, tiles.xid, joined=joined)
 
-    def _check_group(
-        self, record: LocatedRecord, commit: CommitRecord, head: GroupHead, tiles: EventTilingChecker
+    def _check_group_is_complete(
+        self,
+        record: LocatedRecord,
+        commit: CommitRecord,
+        first_event: GroupFirstEvent,
+        tiling_checker: EventTilingChecker,
     ) -> Findings:
         """Check that the data of a group is complete and filled by events."""
-        tiles.add_bytes(record.data[commit.payload_at :])
+        tiling_checker.check_next_bytes(record.data[commit.payload_at :])
         self.oob_group_count += bool(commit.references)
         try:
             for reference in commit.references:
                 yield from self._check_reference_bounds(record, reference)
                 forest = OobForest(self._store, reference, record.position, self.context.max_group)
-                shared = self.log_state.oob_tracker.mark_referenced(forest.iter_places())
+                shared = self.log_state.oob_tracker.mark_and_find_shared_record(forest.iter_places())
                 if shared is not None:
                     text = f"the out-of-band node at {shared} also belongs to another group"
                     yield report_record(record, "payload-undecodable", "oob-shape", text)
                 if forest.problem is not None:
                     yield report_unreadable_group(
-                        forest.problem, record.position.offset, record.size, record.record, head
+                        forest.problem, record.position.offset, record.size, record.record, first_event
                     )
                 for piece in forest.iter_pieces():
-                    tiles.add_bytes(piece)
+                    tiling_checker.check_next_bytes(piece)
         except UnreadableError as error:
-            yield report_unreadable_group(error, record.position.offset, record.size, record.record, head)
+            yield report_unreadable_group(error, record.position.offset, record.size, record.record, first_event)
             return
-        self.event_count += tiles.events
-        if not tiles.is_complete:
+        self.event_count += tiling_checker.events
+        if not tiling_checker.is_complete:
             text = (
-                f"the events do not fill the group exactly: after {tiles.events} of them bytes are missing or left over"
+                f"the events do not fill the group exactly: after {tiling_checker.events} of them bytes are missing "
+                "or left over"
             )
             yield report_record(record, "payload-undecodable", "event-misaligned", text)
 
@@ -457,10 +463,10 @@ class IbbFileValidator:
             text = f"out-of-band data starts in file {reference.first.file_no}, the header says from {lowest} on"
             yield report_record(record, "bad-header", "bad-oob-ref", text, Severity.WARNING)
 
-    def _check_gtid(self, gtid: IbbGtid, batch: Batch, index: int) -> Findings:
+    def _record_and_check_gtid(self, gtid: IbbGtid, batch: Batch, index: int) -> Findings:
         self.first_seq_no = gtid.seq_no if self.first_seq_no is None else self.first_seq_no
         self.last_seq_no = gtid.seq_no
-        previous_seq_no = self.log_state.gtid_state.replace_seq_no_by_commit(gtid)
+        previous_seq_no = self.log_state.gtid_state.add_commit_and_get_previous(gtid)
         place, stop = (int(batch.frames[name][index]) for name in ("place", "stop"))
         self.log_state.commit_span = self.number, place, stop
         if previous_seq_no is not None and gtid.seq_no <= previous_seq_no:
@@ -470,9 +476,9 @@ class IbbFileValidator:
 
     # -- other records -------------------------------------------------------------------------------------------------
 
-    def _check_state(self, record: LocatedRecord) -> Findings:
+    def _check_gtid_state_record(self, record: LocatedRecord) -> Findings:
         try:
-            state = parse_state(record.data)
+            state = parse_gtid_state(record.data)
         except MalformedError as error:
             yield report_record(record, error.finding_id, "state-mismatch", str(error.args[0]))
             self.log_state.gtid_state.add_gap()
@@ -493,14 +499,14 @@ class IbbFileValidator:
             text = f"a GTID_STATE record is in page {page} at offset {page_offset}; states are at the start of page 1 "
             yield report_record(record, "meta-mismatch", "state-mismatch", f"{text}and of each multiple of {interval}")
             return
-        yield from self._compare_state(record, page, state)
+        yield from self._compare_state_with_commits(record, page, state)
 
-    def _compare_state(self, record: LocatedRecord, page: int, state: Any) -> Findings:
+    def _compare_state_with_commits(self, record: LocatedRecord, page: int, state: Any) -> Findings:
         gtid_state, is_inside_commit = self.log_state.gtid_state, self.log_state.is_inside_commit(record.position)
         differing = (
-            gtid_state.check_full_state(state, self.number == 0, is_inside_commit)
+            gtid_state.compare_and_adopt_full_state(state, self.number == 0, is_inside_commit)
             if page == 1
-            else gtid_state.check_differential_state(state, is_inside_commit)
+            else gtid_state.compare_differential_state(state, is_inside_commit)
         )
         if not differing:
             return
@@ -512,9 +518,9 @@ class IbbFileValidator:
         )
         yield report_record(record, "meta-mismatch", diagnosis, text)
 
-    def _check_node(self, record: LocatedRecord) -> Findings:
+    def _check_oob_record(self, record: LocatedRecord) -> Findings:
         try:
-            node = parse_node(record.data)
+            node = parse_oob_node_header(record.data)
         except MalformedError as error:
             yield report_record(record, error.finding_id, "oob-shape", str(error.args[0]))
             return
@@ -559,7 +565,7 @@ class IbbFileValidator:
                 raise forest.problem
         except UnreadableError as error:
             yield report_unreadable_group(
-                error, record.position.offset, record.size, record.record, GroupHead(None, None, None, None)
+                error, record.position.offset, record.size, record.record, GroupFirstEvent(None, None, None, None)
             )
 
     def _check_xa_complete(self, record: LocatedRecord) -> Findings:
@@ -633,8 +639,8 @@ class IbbFileValidator:
 
 
 _RULES: Mapping[int, Callable[[IbbFileValidator, LocatedRecord], Findings]] = {
-    _T.GTID_STATE: IbbFileValidator._check_state,
-    _T.OOB_DATA: IbbFileValidator._check_node,
+    _T.GTID_STATE: IbbFileValidator._check_gtid_state_record,
+    _T.OOB_DATA: IbbFileValidator._check_oob_record,
     _T.DUMMY: IbbFileValidator._check_dummy,
     _T.XA_PREPARE: IbbFileValidator._check_xa_prepare,
     _T.XA_COMPLETE: IbbFileValidator._check_xa_complete,

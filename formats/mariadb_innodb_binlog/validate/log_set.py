@@ -76,7 +76,7 @@ class GtidStateTracker(msgspec.Struct):
     updated: dict[DomainServer, int] = msgspec.field(default_factory=dict)
     last_commit: tuple[IbbGtid, int | None, int | None] | None = None
 
-    def replace_seq_no_by_commit(self, gtid: IbbGtid) -> int | None:
+    def add_commit_and_get_previous(self, gtid: IbbGtid) -> int | None:
         """Add a commit; return the earlier number of its (domain, server)."""
         pair = (gtid.domain_id, gtid.server_id)
         before = self.full.get(pair)
@@ -88,36 +88,36 @@ class GtidStateTracker(msgspec.Struct):
         """Record that commits may have been missed."""
         self.is_known, self.last_commit = False, None
 
-    def check_full_state(
-        self, state: GtidStateRecord, first_file: bool, inside_commit: bool
+    def compare_and_adopt_full_state(
+        self, state: GtidStateRecord, is_first_file: bool, is_inside_commit: bool
     ) -> list[tuple[DomainServer, int | None, int | None]]:
         """Compare the full state at the start of a file with the commits; return the differences.
 
         Args:
-            inside_commit: the state record is inside the last commit, so the state may or may not include it.
+            is_inside_commit: the state record is inside the last commit, so the state may or may not include it.
         """
         stored = state_numbers(state)
-        differing = self._find_differences(stored, self.full, inside_commit) if self.is_known else []
-        if first_file and not stored and _has_at_most_one_commit(self.full):
+        differing = self._find_differences(stored, self.full, is_inside_commit) if self.is_known else []
+        if is_first_file and not stored and _has_at_most_one_commit(self.full):
             differing = []  # written before the first commit was counted
         elif not self.is_known or is_other_history(differing):
             self.full = dict(stored)
         self.updated, self.is_known, self.last_commit = {}, True, None
         return differing
 
-    def check_differential_state(
-        self, state: GtidStateRecord, inside_commit: bool
+    def compare_differential_state(
+        self, state: GtidStateRecord, is_inside_commit: bool
     ) -> list[tuple[DomainServer, int | None, int | None]]:
         """Compare a state inside a file with the commits; return the differences. After a gap the state is trusted.
 
-        `inside_commit`: see `check_full_state`.
+        `is_inside_commit`: see `check_full_state`.
         """
         stored = state_numbers(state)
         if not self.is_known:
             self.full.update(stored)
             self.updated, self.is_known, self.last_commit = dict(stored), True, None
             return []
-        return self._find_differences(stored, self.updated, inside_commit)
+        return self._find_differences(stored, self.updated, is_inside_commit)
 
     def _find_differences(
         self, stored: Mapping[DomainServer, int], expected: Mapping[DomainServer, int], inside_commit: bool
@@ -164,7 +164,7 @@ class CommitMarkChecker(msgspec.Struct):
         """Forget all XIDs, because a restarted server counts from the beginning."""
         self._recent.clear()
 
-    def check_group(self, xid: int, *, has_foreign_events: bool) -> Iterator[CommitAnomaly]:
+    def iter_group_anomalies(self, xid: int, *, has_foreign_events: bool) -> Iterator[CommitAnomaly]:
         """Check the next group.
 
         Args:
@@ -214,10 +214,10 @@ class UnreferencedOobTracker(msgspec.Struct):
         """Return whether a record at this position would be tracked, unless a COMMIT record already referred to it."""
         return self.first_file is not None and position.file_no >= self.first_file and not self.forgotten
 
-    def mark_referenced(self, places: Iterable[IbbPosition]) -> IbbPosition | None:
+    def mark_and_find_shared_record(self, positions: Iterable[IbbPosition]) -> IbbPosition | None:
         """Mark the records that a COMMIT record refers to; return one that was already referred to, or None."""
         shared = None
-        for place in places:
+        for place in positions:
             if self._sizes.pop(place, None) is None:
                 shared = shared or (place if self.would_know(place) else None)
         return shared
@@ -366,10 +366,10 @@ def _check_missing_files(files: Sequence[_IbbMember]) -> Iterator[SetFinding]:
             f"{file_name(files[0].number)}, which is empty"
         )
         yield _make_finding(file_name(number), "missing-member", (None, 0), text, "missing-file", file_no=number)
-    yield from _check_purged_files(data_files)
+    yield from _check_references_to_purged_files(data_files)
 
 
-def _check_purged_files(data_files: Sequence[_IbbMember]) -> Iterator[SetFinding]:
+def _check_references_to_purged_files(data_files: Sequence[_IbbMember]) -> Iterator[SetFinding]:
     if not data_files:
         return
     lowest = data_files[0].number
@@ -465,7 +465,7 @@ def _check_log_end(files: Sequence[_IbbMember]) -> Iterator[SetFinding]:
     torn_at = (
         None if bad_page is None or "flipped_bit" in bad_page.facts else bad_page.offset
     )  # a crash does not flip a single bit
-    if torn_at is not None and torn_at == last.tail.first_damage and _is_last_page(last, torn_at):
+    if torn_at is not None and torn_at == last.tail.first_damage and _is_followed_by_empty_page(last, torn_at):
         text = (
             "the last page with data has a wrong CRC; it is the only page written in place, so a "
             "crash can tear it; the redo log has its contents"
@@ -474,32 +474,34 @@ def _check_log_end(files: Sequence[_IbbMember]) -> Iterator[SetFinding]:
     if last.damaged_header and not last.context.scan_summary.end:
         text = "the header page of the newest file is damaged and no page follows; a crash can cause this"
         yield _report_torn_page(last, 0, text, "checksum-mismatch", "bad-header", "bad-magic")
-    yield from _report_oob_garbage(last)
+    yield from _report_unreferenced_oob_records(last)
 
 
-def _is_last_page(last: _IbbMember, page_at: int) -> bool:
+def _is_followed_by_empty_page(last_member: _IbbMember, page_offset: int) -> bool:
     """Return whether the page after this one is empty or missing."""
-    size, beside = last.context.page_size, last.context.open_sibling
-    read = None if beside is None else beside(last.name.rsplit("/", 1)[-1])
-    return read is None or not any(read(page_at + size, size))
+    size, beside = last_member.context.page_size, last_member.context.open_sibling
+    read = None if beside is None else beside(last_member.name.rsplit("/", 1)[-1])
+    return read is None or not any(read(page_offset + size, size))
 
 
-def _report_torn_page(last: _IbbMember, offset: int, text: str, *withdrawn: str) -> SetFinding:
-    size = min(last.context.page_size, last.tail.size - offset)
+def _report_torn_page(last_member: _IbbMember, offset: int, text: str, *withdrawn_finding_ids: str) -> SetFinding:
+    size = min(last_member.context.page_size, last_member.tail.size - offset)
     torn_finding = make_finding("torn-tail", offset, size, text, severity=Severity.WARNING, diagnosis="torn-tail-page")
-    return SetFinding(last.name, torn_finding, withdrawn)
+    return SetFinding(last_member.name, torn_finding, withdrawn_finding_ids)
 
 
-def _report_oob_garbage(last: _IbbMember) -> Iterator[SetFinding]:
-    records, size = last.facts.unreached
+def _report_unreferenced_oob_records(last_member: _IbbMember) -> Iterator[SetFinding]:
+    records, size = last_member.facts.unreached
     if not records:
         return
     text = f"no group refers to {records:,} out-of-band records, {size:,} bytes: rolled back or still open"
-    if last.facts.pending:
-        text += f"; {last.facts.pending:,} XA transactions are prepared"
-    facts = {"records": records, "bytes": size, "xa_pending": last.facts.pending}
-    end = last.tail.end
-    yield _make_finding(last.name, "incomplete-transaction", (end, 0), text, "oob-garbage", Severity.NOTE, **facts)
+    if last_member.facts.pending:
+        text += f"; {last_member.facts.pending:,} XA transactions are prepared"
+    facts = {"records": records, "bytes": size, "xa_pending": last_member.facts.pending}
+    end = last_member.tail.end
+    yield _make_finding(
+        last_member.name, "incomplete-transaction", (end, 0), text, "oob-garbage", Severity.NOTE, **facts
+    )
 
 
 def _make_finding(

@@ -24,17 +24,17 @@ from binlogtool.findings import ENCRYPTED, Finding, Severity, make_finding
 from binlogtool.format_api.format import DecodedRecords
 from binlogtool.format_api.layout import RangeReader
 from binlogtool.format_api.replay_rules import ExaminedFile, ReplaySituation, ReplayStop
-from binlogtool.format_api.schema_fields import DecompressionError, MalformedError, field_offset
+from binlogtool.format_api.schema_fields import DecompressionError, MalformedError, get_fixed_field_offset
 from binlogtool.formats.binlog_events.event_schemas import decode_body
 from binlogtool.formats.binlog_events.gtid.gtid_events import FLAGS2, GTID_LOG, read_gtid_text
-from binlogtool.formats.binlog_events.gtid.gtid_sets import IntervalSet, state_of_previous_gtids
-from binlogtool.formats.binlog_events.replay.applier import (
+from binlogtool.formats.binlog_events.gtid.gtid_sets import IntervalSet, build_state_from_previous_gtids
+from binlogtool.formats.binlog_events.replay.simulated_applier import (
     ExecutedGtids,
-    as_text,
-    parse_executed,
+    decode_body_text,
+    parse_executed_gtids,
     read_listed_gtids,
 )
-from binlogtool.formats.binlog_events.rows.table_map import check_table_map_without_optional
+from binlogtool.formats.binlog_events.rows.table_map import validate_required_table_map_fields
 from binlogtool.formats.binlog_events.transactions.boundaries import STANDALONE, XaId
 from binlogtool.formats.binlog_events.wire_format import (
     CHECKSUM_SIZE,
@@ -50,14 +50,14 @@ from binlogtool.formats.binlog_events.wire_format import (
     FormatDescription,
     clear_in_use_flag,
     has_valid_checksum,
-    parse_description,
+    parse_format_description,
     read_event_size,
-    unpack_payload,
+    unpack_transaction_payload,
 )
 from binlogtool.formats.mysql_binlog.index_and_state_files import (
     GtidIndexContext,
     LogName,
-    TextContext,
+    TextFileContext,
     parse_log_name,
     to_printable,
 )
@@ -67,7 +67,7 @@ from binlogtool.formats.mysql_binlog.replay.crash_recovery_commit_marks import (
     TransactionEndEvent,
     get_xa_id,
 )
-from binlogtool.formats.mysql_binlog.replay.mariadb_event_checks import accepts_event, accepts_fixed_size
+from binlogtool.formats.mysql_binlog.replay.mariadb_event_checks import is_event_accepted, is_fixed_size_accepted
 from binlogtool.formats.mysql_binlog.validate.event_rules import is_unknown_to_mariadb
 from binlogtool.formats.mysql_binlog.validate.gtid_rules import BinlogFacts, FileReference
 from binlogtool.limits import Limits
@@ -129,9 +129,9 @@ class ReplayedLog(msgspec.Struct, frozen=True):
         return self.facts is not None and self.facts.is_mariadb
 
     @property
-    def earlier_gtids(self) -> str:
+    def earlier_gtids_text(self) -> str:
         """The transactions before this file, as the server writes them."""
-        return "" if self.facts is None or self.facts.is_relay else earlier_gtids(self.facts).text
+        return "" if self.facts is None or self.facts.is_relay else get_earlier_gtids(self.facts).gtid_set_text
 
 
 class ReplaySelection(msgspec.Struct, frozen=True):
@@ -146,7 +146,7 @@ class ReplaySelection(msgspec.Struct, frozen=True):
     refusal: ReplayStop | None = None
 
 
-def select_logs(situation: ReplaySituation, executed: ExecutedGtids | None) -> ReplaySelection:
+def select_log_to_apply(situation: ReplaySituation, executed: ExecutedGtids | None) -> ReplaySelection:
     """Select the log to apply.
 
     If a directory has several binary logs, none is selected. A relay log is applied only if there is no binary log.
@@ -158,27 +158,29 @@ def select_logs(situation: ReplaySituation, executed: ExecutedGtids | None) -> R
     logs: dict[str, list[ReplayedLog]] = {}
     for file in situation.files:
         parsed = parse_log_name(file.name)
-        is_text_file = file.layout is not None and isinstance(file.layout.context, TextContext | GtidIndexContext)
+        is_text_file = file.layout is not None and isinstance(file.layout.context, TextFileContext | GtidIndexContext)
         if is_text_file or (situation.is_directory and parsed is None):
             skipped[file.name] = "not-a-log"
         else:
-            logs.setdefault("" if parsed is None else parsed.base, []).append(_make_log(file))
+            logs.setdefault("" if parsed is None else parsed.base, []).append(_make_replayed_log(file))
     binary_logs = {base: files for base, files in logs.items() if not any(one.is_relay for one in files)}
     candidates = binary_logs or logs
     skipped |= {one.file.name: "another-log" for base in logs if base not in candidates for one in logs[base]}
     if len(candidates) != 1:
-        return ReplaySelection((), skipped, _refuse_several(situation, candidates))
-    selected = tuple(sorted(next(iter(candidates.values())), key=_sort_key))
-    return ReplaySelection(selected, skipped, _check_one_server(selected) or _check_start(selected, executed))
+        return ReplaySelection((), skipped, _make_log_count_refusal(situation, candidates))
+    selected = tuple(sorted(next(iter(candidates.values())), key=_get_log_sort_key))
+    return ReplaySelection(
+        selected, skipped, _refuse_mixed_servers(selected) or _refuse_missing_earlier_gtids(selected, executed)
+    )
 
 
-def _sort_key(log: ReplayedLog) -> tuple[int, str]:
+def _get_log_sort_key(log: ReplayedLog) -> tuple[int, str]:
     """Return the sort key of a log file."""
     parsed = parse_log_name(log.file.name)
     return (0 if parsed is None else parsed.number), log.file.name
 
 
-def _refuse_several(situation: ReplaySituation, candidates: Mapping[str, list[ReplayedLog]]) -> ReplayStop:
+def _make_log_count_refusal(situation: ReplaySituation, candidates: Mapping[str, list[ReplayedLog]]) -> ReplayStop:
     """Return the refusal if there is no log, or more than one."""
     first = situation.files[0].name if situation.files else ""
     if not candidates:
@@ -187,7 +189,7 @@ def _refuse_several(situation: ReplaySituation, candidates: Mapping[str, list[Re
     return ReplayStop(first, None, f"this directory has several logs ({names}): name the files of one log")
 
 
-def _check_one_server(logs: tuple[ReplayedLog, ...]) -> ReplayStop | None:
+def _refuse_mixed_servers(logs: tuple[ReplayedLog, ...]) -> ReplayStop | None:
     """Return the refusal if some files of the log were written by MySQL and others by MariaDB; None otherwise."""
     readable = [one for one in logs if one.facts is not None and not one.facts.lacks_key]
     other = next((one for one in readable if one.is_mariadb != readable[0].is_mariadb), None)
@@ -198,19 +200,22 @@ def _check_one_server(logs: tuple[ReplayedLog, ...]) -> ReplayStop | None:
     )
 
 
-def _check_start(logs: tuple[ReplayedLog, ...], executed: ExecutedGtids | None) -> ReplayStop | None:
+def _refuse_missing_earlier_gtids(logs: tuple[ReplayedLog, ...], executed: ExecutedGtids | None) -> ReplayStop | None:
     """Return the refusal if the server lacks transactions before the log (MySQL error 1236, purged GTIDs)."""
     facts = logs[0].facts
     if executed is None or facts is None or facts.is_relay or facts.lacks_key:
         return None
-    earlier = earlier_gtids(facts)
+    earlier = get_earlier_gtids(facts)
     missing = [f"{d}-{s}-{n}" for d, (s, n) in earlier.domains.items() if n > executed.domains.get(d, (0, 0))[1]]
     for source, numbers in earlier.sources.items():
         executed_numbers = executed.sources.get(source, IntervalSet())
         missing += [f"{source}:{low}" for low, high in numbers if not _contains_interval(executed_numbers, low, high)]
     if not missing:
         return None
-    text = f"the log begins after {earlier.text}, and the server lacks {', '.join(missing[:5])}: files are missing"
+    text = (
+        f"the log begins after {earlier.gtid_set_text}, and the server lacks {', '.join(missing[:5])}: files are "
+        "missing"
+    )
     return ReplayStop(logs[0].file.name, None, text)
 
 
@@ -219,12 +224,12 @@ def _contains_interval(intervals: IntervalSet, low: int, high: int) -> bool:
     return any(start <= low and high <= stop for start, stop in intervals)
 
 
-def earlier_gtids(facts: BinlogFacts) -> ExecutedGtids:
+def get_earlier_gtids(facts: BinlogFacts) -> ExecutedGtids:
     """Return the GTIDs that PREVIOUS_GTIDS or GTID_LIST of a file lists."""
     if facts.previous is not None:
-        intervals = state_of_previous_gtids(facts.previous).intervals
+        intervals = build_state_from_previous_gtids(facts.previous).intervals
         return ExecutedGtids({source: IntervalSet(own) for source, own in intervals.items() if own})
-    return parse_executed(",".join(f"{one.domain_id}-{one.server_id}-{one.seq_no}" for one in facts.listed or ()))
+    return parse_executed_gtids(",".join(f"{one.domain_id}-{one.server_id}-{one.seq_no}" for one in facts.listed or ()))
 
 
 def get_base_name(name: str) -> str:
@@ -235,17 +240,17 @@ def get_base_name(name: str) -> str:
 # -- damage ------------------------------------------------------------------------------------------------------------
 
 
-def _make_log(file: ExaminedFile) -> ReplayedLog:
+def _make_replayed_log(file: ExaminedFile) -> ReplayedLog:
     """Return a log file with its damage."""
     facts = file.verdict.facts if file.verdict is not None else None
     log_facts = facts if isinstance(facts, BinlogFacts) else None
     removal_findings = tuple(one for one in file.findings if one.facts.get("diagnosis") == "bytes-removed")
     map_findings = (one for one in file.findings if one.facts.get("diagnosis") == "table-map-missing")
     offsets = frozenset(one.offset for one in map_findings if one.severity is Severity.ERROR and one.offset is not None)
-    return ReplayedLog(file, log_facts, tuple(_find_damages(file, log_facts)), removal_findings, offsets or _NO_OFFSETS)
+    return ReplayedLog(file, log_facts, tuple(_list_damages(file, log_facts)), removal_findings, offsets or _NO_OFFSETS)
 
 
-def _find_damages(file: ExaminedFile, facts: BinlogFacts | None) -> Iterable[ReplayDamage]:
+def _list_damages(file: ExaminedFile, facts: BinlogFacts | None) -> Iterable[ReplayDamage]:
     """Return the damage in a file, sorted by offset."""
     if facts is None:
         messages = (one.message for one in file.findings if one.severity is Severity.ERROR or one.id == ENCRYPTED)
@@ -255,18 +260,18 @@ def _find_damages(file: ExaminedFile, facts: BinlogFacts | None) -> Iterable[Rep
         return [ReplayDamage(0, "the events are encrypted, and there is no key")]
     by_offset: dict[int, str] = {}
     for item in file.findings:
-        if _stops_reading(item, facts) and item.offset is not None:
+        if _is_reader_stopped_by(item, facts) and item.offset is not None:
             by_offset.setdefault(item.offset, item.message)
     return [ReplayDamage(*one) for one in sorted(by_offset.items())]
 
 
-def _stops_reading(item: Finding, facts: BinlogFacts) -> bool:
+def _is_reader_stopped_by(finding: Finding, facts: BinlogFacts) -> bool:
     """Return whether a reader stops at a finding."""
-    if item.severity is not Severity.ERROR or item.id not in FATAL_FINDINGS:
-        return item.id in ("torn-tail", "zero-tail")
-    if item.facts.get("diagnosis") in HARMLESS_DIAGNOSES:
+    if finding.severity is not Severity.ERROR or finding.id not in FATAL_FINDINGS:
+        return finding.id in ("torn-tail", "zero-tail")
+    if finding.facts.get("diagnosis") in HARMLESS_DIAGNOSES:
         return False
-    is_description = item.id == "checksum-mismatch" and facts.checksum == "NONE"
+    is_description = finding.id == "checksum-mismatch" and facts.checksum == "NONE"
     return not is_description  # only FORMAT_DESCRIPTION has a checksum then, and no reader verifies it
 
 
@@ -356,21 +361,21 @@ class RecoveryEvent(NamedTuple):
 EventVisitor = Callable[[RecoveryEvent, FormatDescription], None]
 
 
-def read_for_recovery(
-    log: ReplayedLog, read_range: RangeReader | None, visit: EventVisitor | None = None
+def read_newest_log_for_recovery(
+    log: ReplayedLog, read_range: RangeReader | None, on_event_after_damage: EventVisitor | None = None
 ) -> RecoveryExtent:
     """Read the newest log as recovery does.
 
     Args:
         read_range: the bytes of its file; None if it cannot be read.
-        visit: is called with each event from the first damage on.
+        on_event_after_damage: is called with each event from the first damage on.
     """
     checkpoints = () if log.facts is None else log.facts.checkpoints
     errors = _list_error_offsets(log.file)
     first = min([*errors, *(one.offset for one in log.damages[:1])], default=None)
     if first is None:
         return RecoveryExtent(log.file.size, None, checkpoints)
-    description = _get_description(log)
+    description = _get_format_description(log)
     if description is None and read_range is not None:
         description = _read_damaged_description(read_range)
     if read_range is None or description is None or log.file.layout is None or log.file.layout.decrypt is not None:
@@ -380,8 +385,10 @@ def read_for_recovery(
     description_end = len(MAGIC) + description.size
     event = read_range(len(MAGIC), description.size)
     with suppress(MalformedError):
-        description = parse_description(event)  # that of the layout has no list of event types
-    walk = _RecoveryWalk(log, read_range, description, [mark for mark in checkpoints if mark.offset < first], visit)
+        description = parse_format_description(event)  # that of the layout has no list of event types
+    walk = _RecoveryReader(
+        log, read_range, description, [mark for mark in checkpoints if mark.offset < first], on_event_after_damage
+    )
     if first < description_end:
         first = description_end
         is_known = description.is_mariadb and description.checksum_alg in _CHECKSUM_ALGORITHMS
@@ -398,7 +405,7 @@ def _list_error_offsets(file: ExaminedFile) -> frozenset[int]:
     return frozenset(one.offset for one in errors if one.offset is not None)
 
 
-def _get_description(log: ReplayedLog) -> FormatDescription | None:
+def _get_format_description(log: ReplayedLog) -> FormatDescription | None:
     """Return the FORMAT_DESCRIPTION of a log; None if it could not be read."""
     context = None if log.file.layout is None else log.file.layout.context
     description = getattr(context, "description", None)
@@ -411,7 +418,7 @@ def _read_damaged_description(read_range: RangeReader) -> FormatDescription | No
     event = bytearray(read_range(len(MAGIC), read_event_size(header)) if len(header) == HEADER_SIZE else b"")
     event[HEADER_SIZE : HEADER_SIZE + 2] = b"\x04\0"
     try:
-        return parse_description(bytes(event))
+        return parse_format_description(bytes(event))
     except MalformedError:
         return None
 
@@ -429,11 +436,11 @@ def find_recovery_fault(log: ReplayedLog, read_range: RangeReader) -> tuple[int,
             name = EventType(event.code).name.removesuffix("_COMPRESSED")
             marks.add_mark(TransactionEndEvent(event.offset, name, body))
 
-    read_for_recovery(log, read_range, visit)
+    read_newest_log_for_recovery(log, read_range, visit)
     return marks.first_fault
 
 
-class _RecoveryWalk:
+class _RecoveryReader:
     """One pass over the events after the first damage."""
 
     def __init__(
@@ -454,7 +461,7 @@ class _RecoveryWalk:
         damaged_from = at
         for _ in range(MAX_EVENTS):
             event = self._read_event(at)
-            reaction = _ReaderReaction.END if event is None else self._choose_reader_reaction(at, event)
+            reaction = _ReaderReaction.END if event is None else self._predict_reader_reaction(at, event)
             if event is None or reaction is _ReaderReaction.END:
                 break
             if reaction is _ReaderReaction.UNCERTAIN and self.uncertain_from is None:
@@ -487,7 +494,7 @@ class _RecoveryWalk:
         """Return the body of an event."""
         return event[HEADER_SIZE : -CHECKSUM_SIZE if self._description.has_checksums else None]
 
-    def _choose_reader_reaction(self, at: int, event: bytes) -> _ReaderReaction:
+    def _predict_reader_reaction(self, at: int, event: bytes) -> _ReaderReaction:
         """Return how the reader reacts to an event."""
         flags = int.from_bytes(event[FLAGS_AT:HEADER_SIZE], "little")
         if event[TYPE_AT] > len(self._description.post_header_len):
@@ -496,49 +503,59 @@ class _RecoveryWalk:
             return _ReaderReaction.READ
         if not _is_known_type(event[TYPE_AT], self._description):
             return _ReaderReaction.READ if flags & EventFlag.IGNORABLE else _ReaderReaction.END
-        if event[TYPE_AT] == _T.GTID_LOG and not _has_possible_gtid(event):
+        if event[TYPE_AT] == _T.GTID_LOG and not _has_decodable_gtid_number(event):
             return _ReaderReaction.END
-        if event[TYPE_AT] == _T.QUERY and not self._description.is_mariadb and _lacks_text(self._get_body(event)):
+        if (
+            event[TYPE_AT] == _T.QUERY
+            and not self._description.is_mariadb
+            and _is_query_without_text(self._get_body(event))
+        ):
             return _ReaderReaction.END
         if self._description.is_mariadb:
-            has_usual_size = accepts_fixed_size(event[TYPE_AT], self._get_body(event), self._description)
+            has_usual_size = is_fixed_size_accepted(event[TYPE_AT], self._get_body(event), self._description)
             if not has_usual_size:
                 return _REACTIONS[has_usual_size]
         is_intact = has_valid_checksum(event) if self._description.has_checksums else True
         if is_intact and at not in self._damaged_offsets:
             return _ReaderReaction.READ
-        return self._react_to_damage(event)
+        return self._predict_reaction_to_damage(event)
 
-    def _react_to_damage(self, event: bytes) -> _ReaderReaction:
+    def _predict_reaction_to_damage(self, event: bytes) -> _ReaderReaction:
         """Return how the reader reacts to a damaged event of a known type."""
         code = event[TYPE_AT]
         if code in _UNCERTAIN_TYPES or (code in _ROWS_V1_TYPES and not self._description.is_mariadb):
             return _ReaderReaction.UNCERTAIN
         body = self._get_body(event)
         if self._description.is_mariadb:
-            return _REACTIONS[accepts_event(code, body, self._description)]
+            return _REACTIONS[is_event_accepted(code, body, self._description)]
         if code == _T.PREVIOUS_GTIDS:
             return _ReaderReaction.READ  # its set is decoded later
         try:
-            _decode_as_mysql(code, body, self._description)
+            _require_decodable_by_mysql(code, body, self._description)
         except (DecompressionError, MalformedError):
             return _ReaderReaction.UNCERTAIN
         return _ReaderReaction.READ
 
 
-def _lacks_text(body: bytes) -> bool:
+def _is_query_without_text(query_body: bytes) -> bool:
     """Return whether a QUERY has no byte of text, as its lengths say: MySQL does not decode it."""
-    size = _QUERY_FIXED_SIZE + int.from_bytes(body[11:13], "little") + body[8] + 1 if len(body) > 8 else 1
-    return size >= len(body)
+    size = (
+        _QUERY_FIXED_SIZE + int.from_bytes(query_body[11:13], "little") + query_body[8] + 1
+        if len(query_body) > 8
+        else 1
+    )
+    return size >= len(query_body)
 
 
-def _is_known_type(code: int, description: FormatDescription) -> bool:
+def _is_known_type(type_code: int, description: FormatDescription) -> bool:
     """Return whether a server of this kind knows an event type; it skips unknown types that are ignorable."""
-    is_foreign = is_unknown_to_mariadb(code, description) if description.is_mariadb else code >= _FIRST_MARIADB_TYPE
-    return not is_foreign and code != _T.UNKNOWN and code in _T.__members__.values()
+    is_foreign = (
+        is_unknown_to_mariadb(type_code, description) if description.is_mariadb else type_code >= _FIRST_MARIADB_TYPE
+    )
+    return not is_foreign and type_code != _T.UNKNOWN and type_code in _T.__members__.values()
 
 
-def _decode_as_mysql(code: int, body: bytes, description: FormatDescription) -> None:
+def _require_decodable_by_mysql(type_code: int, body: bytes, description: FormatDescription) -> None:
     """Decode the parts of an event that MySQL's reader decodes.
 
     It keeps the optional metadata of a TABLE_MAP as bytes (`Table_map_event`), and ignores the last bytes of GTID_LOG
@@ -547,30 +564,30 @@ def _decode_as_mysql(code: int, body: bytes, description: FormatDescription) -> 
     Raises:
         MalformedError: the server may not decode the event.
     """
-    if code == _T.TABLE_MAP:
-        check_table_map_without_optional(body, description.table_id_size)
+    if type_code == _T.TABLE_MAP:
+        validate_required_table_map_fields(body, description.table_id_size)
         return
     try:
-        decode_body(code, body, description)
+        decode_body(type_code, body, description)
     except MalformedError:
-        if code != _T.GTID_LOG or "commit_group_ticket" not in decode_body(
-            code, body + bytes(_TICKET_SIZE), description
+        if type_code != _T.GTID_LOG or "commit_group_ticket" not in decode_body(
+            type_code, body + bytes(_TICKET_SIZE), description
         ):
             raise
 
 
 def is_decoded_by_mysql(log: ReplayedLog, event: bytes) -> bool:
     """Return whether MySQL's reader, which ends at any other event, decodes an event of a log."""
-    description = _get_description(log)
+    description = _get_format_description(log)
     if description is None:
         return True
     body = event[HEADER_SIZE : -CHECKSUM_SIZE if description.has_checksums else None]
-    if event[TYPE_AT] == _T.GTID_LOG and not _has_possible_gtid(event):
+    if event[TYPE_AT] == _T.GTID_LOG and not _has_decodable_gtid_number(event):
         return False
-    if event[TYPE_AT] == _T.QUERY and _lacks_text(body):
+    if event[TYPE_AT] == _T.QUERY and _is_query_without_text(body):
         return False
     try:
-        _decode_as_mysql(event[TYPE_AT], body, description)
+        _require_decodable_by_mysql(event[TYPE_AT], body, description)
     except (DecompressionError, MalformedError):
         return False
     return True
@@ -603,11 +620,11 @@ _PREFIX_TYPES = _GTID_TYPES | _SESSION_TYPES
 """Events after which MySQL does not truncate, because they belong to the next one."""
 _GROUP_TYPES = _PREFIX_TYPES | {EventType.TABLE_MAP, EventType.ANNOTATE_ROWS}
 """Events after which MariaDB expects more of a statement (`Log_event::is_part_of_group`)."""
-_GNO_AT, _GNO_END = field_offset(GTID_LOG, "gno"), (1 << 63) - 1
+_GNO_AT, _GNO_END = get_fixed_field_offset(GTID_LOG, "gno"), (1 << 63) - 1
 """Offset of the number in the body of MySQL's GTID_LOG event, and the first number that MySQL does not decode."""
 
 
-class CrashRecovery:
+class CrashRecoveryPrediction:
     """Prediction of crash recovery, made from the records of the files that recovery reads.
 
     From the first damage of the newest file on, its events are read again as the server reads them.
@@ -640,11 +657,15 @@ class CrashRecovery:
         self._marks = LogSanitizer()
         self._damaged_from = None if extent is None else extent.damaged_from
         self._first_event_at = 0 if extent is None else extent.first_event_at
-        self._valid_end = self._log_end() if self._damaged_from is None else min(self._log_end(), self._damaged_from)
+        self._valid_end = (
+            self._get_newest_log_end()
+            if self._damaged_from is None
+            else min(self._get_newest_log_end(), self._damaged_from)
+        )
         self._is_read = self._damaged_from is None
         self._is_fed = False
 
-    def add_records(self, name: str, records: DecodedRecords) -> None:
+    def track_commit_marks(self, name: str, records: DecodedRecords) -> None:
         """Record the commit marks of a file, in file order; files that recovery does not read are ignored."""
         read_end = self._read_ends.get(name)
         if read_end is None or self.newest is None or not len(records):
@@ -657,11 +678,11 @@ class CrashRecovery:
             if is_newest and len(MAGIC) < offsets[i] < self._first_event_at:
                 continue
             gtid = records.envelope.txn[i] if is_newest and type_name in _GTID_EVENTS else None
-            if is_newest and not self._is_mariadb and _ends_reading(type_name, gtid, records.bodies[i]):
-                self._end_reading(offsets[i])
+            if is_newest and not self._is_mariadb and _is_undecodable_by_mysql(type_name, gtid, records.bodies[i]):
+                self._end_log_before_undecodable(offsets[i])
                 return
             if isinstance(gtid, str):
-                self._count_pending()
+                self._count_pending_gtid()
                 self._group_at = offsets[i]
             is_mark = type_name in _COMMIT_MARK_EVENTS
             if is_newest and is_mark and not self._is_mariadb:
@@ -669,7 +690,7 @@ class CrashRecovery:
                     TransactionEndEvent(offsets[i], type_name.removesuffix("_COMPRESSED"), records.bodies[i] or {})
                 )
                 if not self._marks.in_transaction:
-                    self._count_pending()
+                    self._count_pending_gtid()
             if type_name == "XID" and not is_newest and self._first_older_gtid is None:
                 self._first_older_gtid = records.envelope.txn[i]
             if is_mark and (is_newest or offsets[i] < read_end):
@@ -680,16 +701,16 @@ class CrashRecovery:
             elif is_newest and type_name in _GTID_LIST_EVENTS:
                 self._record_listed(records.bodies[i])
 
-    def _end_reading(self, at: int) -> None:
+    def _end_log_before_undecodable(self, at: int) -> None:
         """End the log before an event that MySQL does not decode, and the transaction that it is in."""
         self._damaged_from = at
         self._valid_end = min(self._valid_end, at if self._pending_gtid is None else self._group_at)
         self._pending_gtid = None
 
-    def _count_pending(self) -> None:
+    def _count_pending_gtid(self) -> None:
         """Count the GTID of the last transaction that was read."""
         if self._pending_gtid is not None:
-            self.executed.add(self._pending_gtid)
+            self.executed.add_gtid(self._pending_gtid)
             self._pending_gtid = None
 
     def _record_listed(self, body: Any) -> None:
@@ -712,14 +733,16 @@ class CrashRecovery:
             self._is_standalone = bool(flags & STANDALONE)
         self._open_gtids.append(gtid)
 
-    def _read_rest(self) -> None:
+    def _read_rest_after_damage(self) -> None:
         """Read the events from the first damage on, once, after all records."""
         if not self._is_read and self._read_sibling is not None and self.newest is not None:
             self._is_read = True
-            self._count_pending()
-            read_for_recovery(self._logs[-1], self._read_sibling(self.newest.name), self._visit_event)
+            self._count_pending_gtid()
+            read_newest_log_for_recovery(
+                self._logs[-1], self._read_sibling(self.newest.name), self._track_event_after_damage
+            )
 
-    def _visit_event(self, event: RecoveryEvent, description: FormatDescription) -> None:
+    def _track_event_after_damage(self, event: RecoveryEvent, description: FormatDescription) -> None:
         """Record an event as the server reads it."""
         code = event.code
         if self._marks.first_fault is not None:
@@ -727,22 +750,22 @@ class CrashRecovery:
         if not _is_known_type(code, description):
             pass
         elif code in _GTID_TYPES:
-            self._visit_gtid(event, description)
+            self._track_gtid(event, description)
         elif code in (EventType.PREVIOUS_GTIDS, EventType.GTID_LIST):
             listed = _try_decode(event, description)
             if listed is not None:
                 self._record_listed(listed)
         elif code == EventType.TRANSACTION_PAYLOAD and not description.is_mariadb:
-            self._visit_payload(event, description)
+            self._track_payload_commit_marks(event, description)
         elif code in _MARK_TYPES:
-            self._visit_mark(event, description)
+            self._track_commit_mark(event, description)
         is_end = self._is_standalone and code not in _GROUP_TYPES
         if not description.is_mariadb:
             is_end = not self._marks.in_transaction and self._marks.first_fault is None and code not in _PREFIX_TYPES
         if is_end:
-            self._complete_group(event.end)
+            self._count_gtids_of_group(event.end)
 
-    def _visit_gtid(self, event: RecoveryEvent, description: FormatDescription) -> None:
+    def _track_gtid(self, event: RecoveryEvent, description: FormatDescription) -> None:
         """Record a GTID: MySQL counts all up to the end of its log, MariaDB the last one before the end of a group."""
         try:
             gtid = read_gtid_text(event.code, event.server_id, event.body)
@@ -753,7 +776,7 @@ class CrashRecovery:
             self._is_standalone = bool(event.body[FLAGS2] & STANDALONE)
         self._open_gtids += [] if gtid is None else [gtid]
 
-    def _visit_mark(self, event: RecoveryEvent, description: FormatDescription) -> None:
+    def _track_commit_mark(self, event: RecoveryEvent, description: FormatDescription) -> None:
         """Record a commit mark as the server reads it."""
         body = _try_decode(event, description)
         if body is None:
@@ -761,28 +784,28 @@ class CrashRecovery:
         name = EventType(event.code).name.removesuffix("_COMPRESSED")
         if not description.is_mariadb:
             self._marks.add_mark(TransactionEndEvent(event.offset, name, body))
-        elif name != "QUERY" or as_text(body.get("sql")) in ("COMMIT", "ROLLBACK"):
-            self._complete_group(event.end)
+        elif name != "QUERY" or decode_body_text(body.get("sql")) in ("COMMIT", "ROLLBACK"):
+            self._count_gtids_of_group(event.end)
         if self._marks.first_fault is None:
             self._record_commit_mark(name, body)
 
-    def _visit_payload(self, event: RecoveryEvent, description: FormatDescription) -> None:
+    def _track_payload_commit_marks(self, event: RecoveryEvent, description: FormatDescription) -> None:
         """Record the commit marks inside a compressed transaction."""
         try:
-            data = bytes(unpack_payload(event.body, Limits()))
+            data = bytes(unpack_transaction_payload(event.body, Limits()))
         except DecompressionError:
             return
         at = 0
         while at + HEADER_SIZE <= len(data) and (size := read_event_size(data, at)) >= HEADER_SIZE:
             if data[at + TYPE_AT] in _MARK_TYPES:
                 body = data[at + HEADER_SIZE : at + size]
-                self._visit_mark(event._replace(code=data[at + TYPE_AT], body=body), description)
+                self._track_commit_mark(event._replace(code=data[at + TYPE_AT], body=body), description)
             at += size
 
-    def _complete_group(self, end: int) -> None:
+    def _count_gtids_of_group(self, end: int) -> None:
         """Count the GTIDs so far: the log is complete up to an offset."""
         for gtid in self._open_gtids:
-            self.executed.add(gtid)
+            self.executed.add_gtid(gtid)
         self._open_gtids.clear()
         self._valid_end, self._is_standalone = end, False
 
@@ -797,7 +820,7 @@ class CrashRecovery:
         else:
             status = body.get("status_vars") or {}
             self._record_xid(status.get("xid", status.get("ddl_logged_with_xid")))
-            sql = as_text(body.get("sql"))
+            sql = decode_body_text(body.get("sql"))
             if sql[:12].upper().startswith(XA_FINISH):
                 self._prepared = {name: None for name in self._prepared if name.text not in sql}
 
@@ -821,13 +844,13 @@ class CrashRecovery:
 
     def predict_start(self) -> bool | None:
         """Return whether the server starts; None if it was shut down cleanly, so that no recovery is needed."""
-        return None if not self.is_needed else self._find_refusal() is None
+        return None if not self.is_needed else self._find_recovery_refusal() is None
 
-    def find_doubt(self) -> str | None:
+    def explain_uncertainty(self) -> str | None:
         """Return why it is not certain how MySQL reads the newest file; None if it is."""
         if self.newest is None or self._is_mariadb:
             return None
-        self._read_rest()
+        self._read_rest_after_damage()
         offset = None if self._extent is None else self._extent.uncertain_from
         fault = self._marks.first_fault
         if offset is None or fault is None or fault[0] < offset:
@@ -838,14 +861,14 @@ class CrashRecovery:
             f"reading after it"
         )
 
-    def _find_refusal(self) -> tuple[int | None, str] | None:
+    def _find_recovery_refusal(self) -> tuple[int | None, str] | None:
         """Return (offset, reason) if MySQL refuses to recover; faults after the first unreadable event are ignored."""
         if self.newest is None or self._is_mariadb:
             return None
-        self._read_rest()
+        self._read_rest_after_damage()
         return self._marks.first_fault
 
-    def details(self) -> dict[str, Any]:
+    def make_details(self) -> dict[str, Any]:
         """Return the prediction for the report."""
         file, facts = self.newest, self.newest_facts
         if file is None or facts is None:
@@ -857,17 +880,17 @@ class CrashRecovery:
         }
         if not self.is_needed:
             return details
-        refusal = self._find_refusal()
+        refusal = self._find_recovery_refusal()
         details["starts"] = refusal is None
         if refusal is not None:
             return details | {"why": refusal[1], "at": refusal[0]}
-        self._read_rest()
+        self._read_rest_after_damage()
         end = self._valid_end
         details |= {"cut_at": None if facts.is_mariadb else end, "torn_bytes": file.size - end}
         name = parse_log_name(file.name)
         details["goes_on_in"] = name.make_sibling(name.number + 1) if name is not None else None
         details |= {
-            "gtid": self._restored_gtids(),
+            "gtid": self._predict_restored_gtids(),
             "xids": self._xid_count,
             "last_xids": list(self._last_xids),
         }
@@ -875,7 +898,7 @@ class CrashRecovery:
         rolled_back = self._open_gtids[-1] if self._open_gtids else None
         return details | {"rolled_back": rolled_back, "verifies_checksums": self._depends_on_checksums()}
 
-    def _restored_gtids(self) -> str | None:
+    def _predict_restored_gtids(self) -> str | None:
         """Return the GTIDs that the server restores; None if they cannot be determined.
 
         If MariaDB's newest file ends inside a transaction, the first XID of the older files that it reads then ends
@@ -886,15 +909,15 @@ class CrashRecovery:
             return None
         if not self._is_fed and self._damaged_from is None:
             return None  # no file is replayed
-        self._count_pending()
+        self._count_pending_gtid()
         if not (self._is_mariadb and self._open_gtids and len(self._read_ends) > 1):
-            return self.executed.text
+            return self.executed.gtid_set_text
         last = self._open_gtids[-1] if self._is_standalone else self._first_older_gtid
         if not isinstance(last, str):
             return None
         executed = self.executed.copy()
-        executed.add(last)
-        return executed.text
+        executed.add_gtid(last)
+        return executed.gtid_set_text
 
     def _depends_on_checksums(self) -> bool | None:
         """Return whether recovery stops only if it verifies checksums (off by default); None without damage."""
@@ -903,15 +926,20 @@ class CrashRecovery:
             return None
         return any(one.id == "checksum-mismatch" and one.offset == tail.first_damage for one in self.newest.findings)
 
-    def _log_end(self) -> int:
+    def _get_newest_log_end(self) -> int:
         """Return the end offset of the part that recovery reads as the log."""
-        return _get_log_end(self.newest) if self.newest is not None else 0
+        return _get_durable_end(self.newest) if self.newest is not None else 0
 
-    def iter_findings(self) -> Iterator[tuple[str, Finding]]:
+    def iter_silent_loss_findings(self) -> Iterator[tuple[str, Finding]]:
         """Yield findings about silent losses."""
-        if not self.is_needed or self.newest is None or self.newest_facts is None or self._find_refusal() is not None:
+        if (
+            not self.is_needed
+            or self.newest is None
+            or self.newest_facts is None
+            or self._find_recovery_refusal() is not None
+        ):
             return
-        end = self._log_end() if self._extent is None else self._extent.end
+        end = self._get_newest_log_end() if self._extent is None else self._extent.end
         uncertain_from = None if self._extent is None else self._extent.uncertain_from
         event_ends = [
             one.offset + one.length for one in self.newest.findings if one.id == "valid-after-damage" and one.offset
@@ -936,20 +964,20 @@ class CrashRecovery:
         yield self.newest.name, result
 
 
-def _ends_reading(type_name: str, gtid: object, body: Any) -> bool:
+def _is_undecodable_by_mysql(type_name: str, gtid: object, body: Any) -> bool:
     """Return whether MySQL does not decode an intact event: an impossible GTID, or a QUERY without text."""
     if isinstance(gtid, str):
-        return not _has_possible_number(gtid)
-    return type_name == "QUERY" and not as_text((body or {}).get("sql", " "))
+        return not _is_decodable_gtid(gtid)
+    return type_name == "QUERY" and not decode_body_text((body or {}).get("sql", " "))
 
 
-def _has_possible_gtid(event: bytes) -> bool:
+def _has_decodable_gtid_number(event: bytes) -> bool:
     """Return whether the number in a GTID_LOG event is one that MySQL decodes."""
     at = HEADER_SIZE + _GNO_AT
     return 0 < int.from_bytes(event[at : at + 8], "little", signed=True) < _GNO_END
 
 
-def _has_possible_number(gtid: str) -> bool:
+def _is_decodable_gtid(gtid: str) -> bool:
     """Return whether MySQL decodes a GTID: its number is positive and less than `GNO_END`."""
     number = gtid.rpartition(":")[2]
     return number.isdecimal() and 0 < int(number) < _GNO_END
@@ -969,7 +997,7 @@ def _get_facts(file: ExaminedFile | None) -> BinlogFacts | None:
     return facts if isinstance(facts, BinlogFacts) else None
 
 
-def _get_log_end(file: ExaminedFile) -> int:
+def _get_durable_end(file: ExaminedFile) -> int:
     """Return the durable end of a file."""
     durable_end = file.verdict.durable_end if file.verdict is not None else None
     return file.size if durable_end is None else min(durable_end, file.size)
@@ -981,11 +1009,11 @@ def _find_files_read_by_recovery(files: Sequence[ExaminedFile], marks: Sequence[
     MariaDB begins with the file that the last BINLOG_CHECKPOINT names. `marks`: those that it reads in the newest file.
     """
     newest = files[-1]
-    read = {newest.name: _get_log_end(newest)}
+    read = {newest.name: _get_durable_end(newest)}
     checkpoints = _select_checkpoints(marks)
     checkpoint_name = parse_log_name(checkpoints[-1].name) if checkpoints else None
     for file in files[:-1] if checkpoint_name is not None else ():
         name = parse_log_name(file.name)
         if isinstance(name, LogName) and checkpoint_name is not None and name.number >= checkpoint_name.number:
-            read[file.name] = _get_log_end(file)
+            read[file.name] = _get_durable_end(file)
     return read

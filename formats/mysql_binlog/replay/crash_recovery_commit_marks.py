@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.formats.binlog_events.replay.applier import as_bytes, as_text
+from binlogtool.formats.binlog_events.replay.simulated_applier import decode_body_text, encode_body_text
 from binlogtool.formats.binlog_events.transactions.boundaries import XaId, XaStates, parse_xa_finish
 
 XA_FINISH = ("XA COMMIT", "XA ROLLBACK")
@@ -43,41 +43,47 @@ class LogSanitizer(msgspec.Struct):
         """Add the next mark."""
         if self.first_fault is not None:
             return
-        reason = next(self._iter_faults(mark), None)
+        reason = next(self._iter_stopping_faults(mark), None)
         if reason is not None:
             self.first_fault = mark.offset, reason
 
-    def _iter_faults(self, mark: TransactionEndEvent) -> Iterator[str]:
+    def _iter_stopping_faults(self, mark: TransactionEndEvent) -> Iterator[str]:
         """Yield the messages about a mark that stop recovery."""
         body = mark.body
         if mark.kind == "XID":
             yield from self._end_transaction("XID")
-            yield from self._check_xid(body.get("xid"))
+            yield from self._check_and_remember_xid(body.get("xid"))
         elif mark.kind == "XA_PREPARE":
             yield from self._end_transaction("XA_PREPARE")
-            fault = self._xa_states.prepare(get_xa_id(body), one_phase=bool(body.get("one_phase")))
+            fault = self._xa_states.record_prepare_and_find_fault(
+                get_xa_id(body), one_phase=bool(body.get("one_phase"))
+            )
             yield from () if fault is None else (fault,)
         else:
-            yield from self._follow_query(body)
+            yield from self._track_query(body)
 
-    def _follow_query(self, body: Mapping[str, Any]) -> Iterator[str]:
+    def _track_query(self, body: Mapping[str, Any]) -> Iterator[str]:
         """Follow a QUERY; the server compares its text exactly."""
-        sql, status = as_text(body.get("sql")).partition("\0")[0], body.get("status_vars") or {}
+        sql, status = decode_body_text(body.get("sql")).partition("\0")[0], body.get("status_vars") or {}
         if sql == "BEGIN" or sql.startswith("XA START"):
-            yield from self._check_outside("BEGIN or XA START")
+            yield from self._check_outside_transaction("BEGIN or XA START")
             self.in_transaction = True
         elif (xid := status.get("xid", status.get("ddl_logged_with_xid"))) is not None and xid != _INVALID_XID:
-            yield from self._check_outside("DDL")
-            yield from self._check_xid(xid)
+            yield from self._check_outside_transaction("DDL")
+            yield from self._check_and_remember_xid(xid)
         elif sql in ("COMMIT", "ROLLBACK"):
             yield from self._end_transaction(sql)
         elif sql.startswith(XA_FINISH):
-            yield from self._check_outside(" ".join(sql.split()[:2]))
+            yield from self._check_outside_transaction(" ".join(sql.split()[:2]))
             finish = parse_xa_finish(sql.encode("utf-8", "replace"))
-            fault = f"not an XA identifier: {sql[:80]}" if finish is None else self._xa_states.finish(finish.xa_id)
+            fault = (
+                f"not an XA identifier: {sql[:80]}"
+                if finish is None
+                else self._xa_states.record_finish_and_find_fault(finish.xa_id)
+            )
             yield from () if fault is None else (fault,)
 
-    def _check_outside(self, event: str) -> Iterator[str]:
+    def _check_outside_transaction(self, event: str) -> Iterator[str]:
         if self.in_transaction:
             yield f"{event} inside a transaction"
 
@@ -86,7 +92,7 @@ class LogSanitizer(msgspec.Struct):
             yield f"{event} outside a transaction"
         self.in_transaction = False
 
-    def _check_xid(self, number: Any) -> Iterator[str]:
+    def _check_and_remember_xid(self, number: Any) -> Iterator[str]:
         """Check an XID, and remember it."""
         if not isinstance(number, int):
             return
@@ -99,4 +105,6 @@ class LogSanitizer(msgspec.Struct):
 
 def get_xa_id(body: Mapping[str, Any]) -> XaId:
     """Return the id of the transaction that an XA_PREPARE event prepares."""
-    return XaId(body.get("format_id", 0), as_bytes(body.get("gtrid", "")), as_bytes(body.get("bqual", "")))
+    return XaId(
+        body.get("format_id", 0), encode_body_text(body.get("gtrid", "")), encode_body_text(body.get("bqual", ""))
+    )

@@ -17,11 +17,11 @@ from binlogtool.formats.binlog_events.wire_format import (
     COMPRESSED_ROW_EVENTS,
     EventType,
     FormatDescription,
-    load_block_head,
+    load_compressed_block_head,
     read_lenenc,
 )
 from binlogtool.formats.binlog_events.write_mariadb_binlog import POST_HEADER_SIZES
-from binlogtool.formats.mysql_binlog.validate.event_rules import XA_PREPARE_FIXED_SIZE, find_xa_id_fault
+from binlogtool.formats.mysql_binlog.validate.event_rules import XA_PREPARE_FIXED_SIZE, explain_unreadable_xa_id
 from binlogtool.limits import Limits
 
 _T = EventType
@@ -46,56 +46,56 @@ _UNCHECKED_METADATA = frozenset((ColumnType.BLOB_COMPRESSED, ColumnType.VARCHAR_
 """Types of columns whose metadata MariaDB's reader does not count."""
 
 
-def accepts_event(code: int, body: bytes, description: FormatDescription) -> bool | None:
+def is_event_accepted(type_code: int, body: bytes, description: FormatDescription) -> bool | None:
     """Return whether MariaDB's reader accepts a damaged event of a type that it knows; None if that is uncertain."""
-    accepted = accepts_fixed_size(code, body, description)
-    if not accepted or code in _ALWAYS_ACCEPTED:
+    accepted = is_fixed_size_accepted(type_code, body, description)
+    if not accepted or type_code in _ALWAYS_ACCEPTED:
         return accepted
-    if code == _T.BINLOG_CHECKPOINT:
+    if type_code == _T.BINLOG_CHECKPOINT:
         return len(body) >= 4 and 4 + int.from_bytes(body[:4], "little") <= len(body)
-    if code == _T.XA_PREPARE:
-        return len(body) >= XA_PREPARE_FIXED_SIZE and find_xa_id_fault(body) is None
-    if code == _T.TABLE_MAP:
-        return _accepts_table_map(body, description)
+    if type_code == _T.XA_PREPARE:
+        return len(body) >= XA_PREPARE_FIXED_SIZE and explain_unreadable_xa_id(body) is None
+    if type_code == _T.TABLE_MAP:
+        return _is_table_map_accepted(body, description)
     try:
-        decode_body(code, body, description)
-        if code in COMPRESSED_ROW_EVENTS:
-            images_at = parse_rows_head(code, body, description.table_id_size).images_at
+        decode_body(type_code, body, description)
+        if type_code in COMPRESSED_ROW_EVENTS:
+            images_at = parse_rows_head(type_code, body, description.table_id_size).images_at
             return _is_unpackable(body[images_at:], Limits().max_inflate)
     except DecompressionError:
         return None
     except MalformedError as error:
-        if code == _T.GTID and str(error).startswith(_LAST_GTID_FIELDS):
+        if type_code == _T.GTID and str(error).startswith(_LAST_GTID_FIELDS):
             return None
-        return False if code in _CHECKED_BY_DECODER else None
-    if code == _T.GTID:
+        return False if type_code in _CHECKED_BY_DECODER else None
+    if type_code == _T.GTID:
         return len(body) >= _GTID_SIZE and any(body[:8])
-    if code == _T.INCIDENT:
+    if type_code == _T.INCIDENT:
         return body[:2] == b"\1\0"
-    return code != _T.EXECUTE_LOAD_QUERY or _accepts_file_name(body)
+    return type_code != _T.EXECUTE_LOAD_QUERY or _is_load_file_name_accepted(body)
 
 
-def accepts_fixed_size(code: int, body: bytes, description: FormatDescription) -> bool | None:
+def is_fixed_size_accepted(type_code: int, body: bytes, description: FormatDescription) -> bool | None:
     """Return whether the reader accepts an event whose fixed part has the size that FORMAT_DESCRIPTION declares.
 
     None if the size is not the usual one, and the reader may accept it.
     """
-    size, usual_size = description.post_header_size(code), POST_HEADER_SIZES.get(code, 0)
-    if size == usual_size or code in _ALWAYS_ACCEPTED or code == _T.FORMAT_DESCRIPTION:
+    size, usual_size = description.get_post_header_bytes(type_code), POST_HEADER_SIZES.get(type_code, 0)
+    if size == usual_size or type_code in _ALWAYS_ACCEPTED or type_code == _T.FORMAT_DESCRIPTION:
         return True  # FORMAT_DESCRIPTION has one byte for each type that its version knows
-    if code in (_T.GTID, _T.BINLOG_CHECKPOINT, _T.GTID_LIST) and not usual_size <= size <= len(body):
+    if type_code in (_T.GTID, _T.BINLOG_CHECKPOINT, _T.GTID_LIST) and not usual_size <= size <= len(body):
         return False
-    if code == _T.GTID:
+    if type_code == _T.GTID:
         return True
-    if code == _T.BINLOG_CHECKPOINT:
+    if type_code == _T.BINLOG_CHECKPOINT:
         return int.from_bytes(body[:4], "little") <= len(body) - size
-    if code == _T.GTID_LIST:
+    if type_code == _T.GTID_LIST:
         count = int.from_bytes(body[:4], "little") & _GTID_COUNT_MASK
         return count * _LISTED_GTID_SIZE <= len(body) - size
     return None
 
 
-def _accepts_table_map(body: bytes, description: FormatDescription) -> bool:
+def _is_table_map_accepted(body: bytes, description: FormatDescription) -> bool:
     """Return whether the names and types of a TABLE_MAP, and its metadata if it has any, are inside the event.
 
     Neither the zero bytes after the names nor the optional metadata are checked.
@@ -118,22 +118,22 @@ def _accepts_table_map(body: bytes, description: FormatDescription) -> bool:
     return needed <= size and at + size + (count + 7) // 8 <= len(body)
 
 
-def _accepts_file_name(body: bytes) -> bool:
+def _is_load_file_name_accepted(body: bytes) -> bool:
     """Return whether the file name of an EXECUTE_LOAD_QUERY is inside its text, and its way of duplicates is known."""
     text_size = len(parse_load_query(body).sql)
     _, start, end, duplicates = parse_load_file(body)
     return bool(start <= text_size and end <= text_size and duplicates <= _MAX_DUP_HANDLING)
 
 
-def _is_unpackable(block: bytes, limit: int) -> bool | None:
+def _is_unpackable(block: bytes, max_bytes: int) -> bool | None:
     """Return whether zlib unpacks a block to at most its declared size; bytes after the stream are ignored.
 
     None if it declares more than a limit.
     """
-    declared, at = load_block_head(block, 0, len(block))
+    declared, at = load_compressed_block_head(block, 0, len(block))
     if at < 0:
         return False
-    if declared > limit:
+    if declared > max_bytes:
         return None
     unpacker, size, packed = zlib.decompressobj(), 0, block[at:]
     try:

@@ -23,18 +23,22 @@ from binlogtool.format_api.replay_rules import (
     ReplaySituation,
     ReplayStop,
 )
-from binlogtool.formats.binlog_events.replay.applier import EventApplier, SkippedRows, parse_executed
+from binlogtool.formats.binlog_events.replay.simulated_applier import (
+    SimulatedApplier,
+    SkippedRows,
+    parse_executed_gtids,
+)
 from binlogtool.formats.mysql_binlog.index_and_state_files import INFO_NAME
 from binlogtool.formats.mysql_binlog.innodb_position import InnodbComparison, compare_with_innodb
 from binlogtool.formats.mysql_binlog.replay.crash_recovery import (
-    CrashRecovery,
+    CrashRecoveryPrediction,
     RecoveryExtent,
     ReplaySelection,
     get_base_name,
-    read_for_recovery,
-    select_logs,
+    read_newest_log_for_recovery,
+    select_log_to_apply,
 )
-from binlogtool.formats.mysql_binlog.replay.startup import predict_start
+from binlogtool.formats.mysql_binlog.replay.startup import predict_server_start
 
 MAX_LOSSES = 100
 """Maximum number of losses of one kind that are reported one by one."""
@@ -50,16 +54,16 @@ class BinlogReplayer:
         self._situation = situation
         self._skips_failures = situation.policy == "force"
         self._start_position = situation.start_position or {}
-        executed = parse_executed(str(self._start_position.get("gtid") or ""))
-        self._selection: ReplaySelection = select_logs(
+        executed = parse_executed_gtids(str(self._start_position.get("gtid") or ""))
+        self._selection: ReplaySelection = select_log_to_apply(
             situation, executed if self._start_position.get("gtid") and not self._skips_failures else None
         )
         self._logs = self._selection.logs
         self._log_indexes = {one.file.name: place for place, one in enumerate(self._logs)}
-        self._recovery = CrashRecovery(self._logs, situation.read_sibling, self._read_for_recovery())
-        self._startup = predict_start(situation, self._logs)
-        self._applied_up_to = _find_start(self._start_position, self._log_indexes)
-        self._applier = EventApplier(
+        self._recovery = CrashRecoveryPrediction(self._logs, situation.read_sibling, self._read_for_recovery())
+        self._startup = predict_server_start(situation, self._logs)
+        self._applied_up_to = _find_start_position(self._start_position, self._log_indexes)
+        self._applier = SimulatedApplier(
             executed,
             ordered=bool(self._logs) and self._logs[-1].is_mariadb and not self._logs[-1].is_relay,
             trusts_prepared=bool(self._start_position),
@@ -80,7 +84,7 @@ class BinlogReplayer:
         read_sibling = self._situation.read_sibling
         if newest is None or read_sibling is None or not newest.in_use or newest.is_relay:
             return None
-        return read_for_recovery(newest, read_sibling(newest.file.name))
+        return read_newest_log_for_recovery(newest, read_sibling(newest.file.name))
 
     def plan_reads(self) -> ReadPlan:
         """Return all files of the log in order; files next to it are not read."""
@@ -90,23 +94,23 @@ class BinlogReplayer:
 
     # -- records -----------------------------------------------------------------------------------------------------
 
-    def feed(self, name: str, first: int, records: DecodedRecords) -> Iterator[RecordOutcome]:
+    def decide_records(self, name: str, first: int, records: DecodedRecords) -> Iterator[RecordOutcome]:
         """Rule on the next records: those up to the next damage, and those after it."""
-        self._recovery.add_records(name, records)
+        self._recovery.track_commit_marks(name, records)
         yield from self._enter_log(self._log_indexes[name], first)
         index, count = 0, len(records)
         self._next_number = first + count
         while index < count and self._replay_stop is None and not self._is_file_ended:
-            applied_count = self._count_applied(records)
+            applied_count = self._count_already_applied(records)
             if index < applied_count:
                 yield RecordOutcome(first + index, first + applied_count, SKIPPED, "executed")
                 index = applied_count
                 continue
             damage_index = self._count_before_damage(records)
             if index < damage_index:
-                index = yield from self._apply_records(first, records, index, damage_index)
+                index = yield from self._apply_until_failure(first, records, index, damage_index)
             else:
-                index += yield from self._meet_damage(first + index, records, index)
+                index += yield from self._handle_damage_at_record(first + index, records, index)
         if index < count and self._replay_stop is not None:
             yield RecordOutcome(first + index, first + count, SKIPPED, NOT_REACHED)
         elif index < count:
@@ -114,13 +118,13 @@ class BinlogReplayer:
             self._after_damage[name] = offset, count_so_far + count - index
             yield RecordOutcome(first + index, first + count, SKIPPED, "behind-damage")
 
-    def _apply_records(
+    def _apply_until_failure(
         self, first: int, records: DecodedRecords, start: int, stop: int
     ) -> Generator[RecordOutcome, None, int]:
         """Apply the records `[start, stop)`; return the index to continue at."""
         applier, name = self._applier, self._logs[self._log_index].file.name
         applier.applied_end, lost_before = None, len(applier.skipped_rows)
-        yield from applier.feed(first, records, start, stop)
+        yield from applier.apply_records(first, records, start, stop)
         if applier.applied_end is not None:
             self._last_position = name, applier.applied_end
         self._skipped_rows += [(name, one) for one in applier.skipped_rows[lost_before:]]
@@ -129,7 +133,7 @@ class BinlogReplayer:
         self._replay_stop = ReplayStop(name, applier.failure.offset, applier.failure.reason)
         return applier.failure.number - first + 1
 
-    def _count_applied(self, records: DecodedRecords) -> int:
+    def _count_already_applied(self, records: DecodedRecords) -> int:
         """Return how many of these records precede the start position, and so were applied before."""
         if self._applied_up_to is None or self._log_index > self._applied_up_to[0]:
             return 0
@@ -141,24 +145,24 @@ class BinlogReplayer:
 
     # -- files and damage --------------------------------------------------------------------------------------------
 
-    def _enter_log(self, log_index: int, number: int) -> Iterator[RecordOutcome]:
+    def _enter_log(self, log_index: int, record_number: int) -> Iterator[RecordOutcome]:
         """Leave all files before this one (some may have no records), and enter it."""
         while self._log_index < log_index:
-            yield from self._report_damage_at_file_end(number)
+            yield from self._handle_damage_at_file_end(record_number)
             self._log_index, self._next_damage, self._is_file_ended = self._log_index + 1, 0, False
-            self._skip_applied_damage()
+            self._skip_damage_before_start()
             self._applier.events_without_map = self._logs[self._log_index].events_without_map
 
-    def _report_damage_at_file_end(self, number: int) -> Iterator[RecordOutcome]:
+    def _handle_damage_at_file_end(self, record_number: int) -> Iterator[RecordOutcome]:
         """Handle damage after the last record of a file."""
         while self._log_index >= 0 and self._replay_stop is None and self._has_damage_left():
-            yield from self._handle_damage(number)
+            yield from self._handle_damage_before_record(record_number)
 
     def _has_damage_left(self) -> bool:
         """Return whether the file has damage that was not reached yet."""
         return not self._is_file_ended and self._next_damage < len(self._logs[self._log_index].damages)
 
-    def _skip_applied_damage(self) -> None:
+    def _skip_damage_before_start(self) -> None:
         """Skip damage before the start position."""
         damages = self._logs[self._log_index].damages
         if self._applied_up_to is not None and self._log_index <= self._applied_up_to[0]:
@@ -176,27 +180,31 @@ class BinlogReplayer:
             bisect_left(records.offset, damages[self._next_damage].offset) if self._has_damage_left() else len(records)
         )
 
-    def _meet_damage(self, number: int, records: DecodedRecords, index: int) -> Generator[RecordOutcome, None, int]:
-        """Handle damage at or before record `number`; return 1 if that record is the damaged one and was ruled on."""
+    def _handle_damage_at_record(
+        self, record_number: int, records: DecodedRecords, index: int
+    ) -> Generator[RecordOutcome, None, int]:
+        """Handle damage at or before record `record_number`; return 1 if that record is the damaged one and was ruled
+        on.
+        """
         damage = self._logs[self._log_index].damages[self._next_damage]
-        yield from self._handle_damage(number)
+        yield from self._handle_damage_before_record(record_number)
         if self._skips_failures and records.offset[index] == damage.offset and not self._is_file_ended:
-            yield RecordOutcome(number, number + 1, REJECTED, "damaged")
+            yield RecordOutcome(record_number, record_number + 1, REJECTED, "damaged")
             return 1
         return 0
 
-    def _handle_damage(self, number: int) -> Iterator[RecordOutcome]:
-        """Handle damage before record `number`."""
+    def _handle_damage_before_record(self, record_number: int) -> Iterator[RecordOutcome]:
+        """Handle damage before record `record_number`."""
         log = self._logs[self._log_index]
         damage = log.damages[self._next_damage]
         self._next_damage += 1
         if self._skips_failures:
-            yield from self._applier.skip_damage(number, (REJECTED, "damaged"))
+            yield from self._applier.abandon_transaction_at_damage(record_number, (REJECTED, "damaged"))
         elif log.in_use:
             self._is_file_ended = True
-            yield from self._applier.roll_back(number)
+            yield from self._applier.roll_back_open_transaction(record_number)
         else:
-            yield from self._applier.skip_damage(number, (SKIPPED, "incomplete"))
+            yield from self._applier.abandon_transaction_at_damage(record_number, (SKIPPED, "incomplete"))
             self._replay_stop = ReplayStop(log.file.name, damage.offset, damage.reason)
 
     # -- the end -----------------------------------------------------------------------------------------------------
@@ -207,19 +215,22 @@ class BinlogReplayer:
         ended_early = self._situation.ended_early()
         if self._selection.refusal is None and not ended_early:
             record_outcomes += self._enter_log(len(self._logs) - 1, self._next_number)
-            record_outcomes += self._report_damage_at_file_end(self._next_number)
-        open_at = None if ended_early else self._applier.open_offset
-        record_outcomes += self._applier.finish(self._next_number)
-        findings = [*self._iter_losses(open_at), *(() if self._skips_newest else self._recovery.iter_findings())]
+            record_outcomes += self._handle_damage_at_file_end(self._next_number)
+        open_at = None if ended_early else self._applier.open_transaction_offset
+        record_outcomes += self._applier.finish_at_end_of_log(self._next_number)
+        findings = [
+            *self._iter_silent_losses(open_at),
+            *(() if self._skips_newest else self._recovery.iter_silent_loss_findings()),
+        ]
         findings += () if self._startup is None else self._startup.findings
         comparison = self._compare_with_innodb()
-        lost = None if comparison is None else comparison.make_finding()
+        lost = None if comparison is None else comparison.make_loss_finding()
         if comparison is not None and lost is not None:
             findings.append((comparison.position.log.name, lost))
         return record_outcomes, ReplayOutcome(
-            self._predict_start(),
+            self._predict_server_start(),
             self._replay_stop,
-            self._last_applied(),
+            self._make_last_applied_position(),
             tuple(findings),
             self._make_details() | ({} if comparison is None else {"storage_engine": comparison.as_details()}),
         )
@@ -240,42 +251,42 @@ class BinlogReplayer:
     def _skips_newest(self) -> bool:
         return self._startup is not None and self._startup.skips_newest
 
-    def _predict_start(self) -> bool | None:
+    def _predict_server_start(self) -> bool | None:
         """Return whether the server starts; both crash recovery and the files that it opens before may prevent it."""
         if self._startup is not None and self._skips_newest:
             return self._startup.starts
         recovery_starts = self._recovery.predict_start()
-        if self._recovery.find_doubt() is not None:
+        if self._recovery.explain_uncertainty() is not None:
             return None
         if self._startup is None or recovery_starts is False:
             return recovery_starts
         return self._startup.starts
 
-    def _last_applied(self) -> dict[str, Any]:
+    def _make_last_applied_position(self) -> dict[str, Any]:
         """Return the last applied position."""
         position = {key: self._start_position[key] for key in ("file", "offset") if key in self._start_position}
         if self._last_position is not None:
             position = {"file": get_base_name(self._last_position[0]), "offset": self._last_position[1]}
-        return position | {"gtid": self._applier.executed.text}
+        return position | {"gtid": self._applier.executed.gtid_set_text}
 
     def _make_details(self) -> dict[str, Any]:
         """Return the details of the report."""
         pending = [one.text for one in self._applier.prepared_xids]
-        recovery = {"needed": False} if self._skips_newest else self._recovery.details()
+        recovery = {"needed": False} if self._skips_newest else self._recovery.make_details()
         if self._startup is not None and not self._startup.counts_newest and "gtid" in recovery:
             recovery |= {"gtid": None}
         details: dict[str, Any] = {"crash_recovery": recovery, "xa_prepared": pending}
-        earlier_gtids = self._logs[0].earlier_gtids if self._logs else ""
+        earlier_gtids = self._logs[0].earlier_gtids_text if self._logs else ""
         if self._startup is not None:
-            details["startup"] = self._startup.details
+            details["startup"] = self._startup.report_details
         elif not any(log.is_relay for log in self._logs):
             details["startup"] = {"undetermined": "no .index file is among the files; name the data directory"}
-        doubt = None if self._skips_newest else self._recovery.find_doubt()
+        doubt = None if self._skips_newest else self._recovery.explain_uncertainty()
         if doubt is not None:
             details["startup"] = {"starts": None, "not_checked": [doubt]}
         return details | ({"begins_behind": earlier_gtids} if earlier_gtids else {})
 
-    def _iter_losses(self, open_at: int | None) -> Iterator[tuple[str, Finding]]:
+    def _iter_silent_losses(self, open_at: int | None) -> Iterator[tuple[str, Finding]]:
         """Yield findings about rows, records and files that are skipped silently."""
         for name, skipped in self._skipped_rows[:MAX_LOSSES]:
             text = "the TABLE_MAP of these rows is missing: the server treats the table as filtered out"
@@ -289,7 +300,7 @@ class BinlogReplayer:
             )
             size = self._logs[self._log_indexes[name]].file.size - offset
             yield name, make_finding("silent-loss", offset, size, text, situation="apply", lost_records=count)
-        yield from self._iter_missing()
+        yield from self._iter_missing_file_losses()
         last = self._logs[-1] if self._logs else None
         if (
             open_at is not None
@@ -303,7 +314,7 @@ class BinlogReplayer:
                 make_finding("silent-loss", open_at, last.file.size - open_at, text, situation="apply"),
             )
 
-    def _iter_missing(self) -> Iterator[tuple[str, Finding]]:
+    def _iter_missing_file_losses(self) -> Iterator[tuple[str, Finding]]:
         """Yield findings about missing files and removed events before the end of the reading."""
         for item in self._situation.findings:
             if item.id == "missing-member" and item.severity is Severity.ERROR and "missing_gtids" in item.facts:
@@ -316,11 +327,11 @@ class BinlogReplayer:
                 yield str(item.facts.get("missing")), result
         for log_index, log in enumerate(self._logs):
             for item in log.removal_findings:
-                if self._was_read(log_index, item.offset or 0):
+                if self._is_offset_reached(log_index, item.offset or 0):
                     text = f"events were removed from the file: {item.message}"
                     yield log.file.name, make_finding("silent-loss", item.offset, 0, text, situation="apply")
 
-    def _was_read(self, log_index: int, offset: int) -> bool:
+    def _is_offset_reached(self, log_index: int, offset: int) -> bool:
         """Return whether the reading reached an offset."""
         if self._replay_stop is None:
             return True
@@ -330,7 +341,7 @@ class BinlogReplayer:
 # -- positions ---------------------------------------------------------------------------------------------------------
 
 
-def _find_start(start_position: Mapping[str, Any], log_indexes: Mapping[str, int]) -> tuple[int, int] | None:
+def _find_start_position(start_position: Mapping[str, Any], log_indexes: Mapping[str, int]) -> tuple[int, int] | None:
     """Return the (log index, offset) up to which the log was applied; None if the position names no file here."""
     by_base_name = {get_base_name(name): place for name, place in log_indexes.items()}
     for name, offset in (("file", "offset"), ("source_file", "source_offset")):
@@ -345,15 +356,15 @@ def parse_server_state(name: str, data: bytes) -> Mapping[str, Any] | None:
     text = data.decode("utf-8", "replace")
     lines = [line.strip() for line in text.split("\n")]
     if INFO_NAME.fullmatch(name):
-        return _parse_info(lines)
+        return _parse_relay_log_info(lines)
     try:
-        executed = parse_executed(text)
+        executed = parse_executed_gtids(text)
     except UsageError:
         return None
-    return {"gtid": executed.text} if executed.sources or executed.domains or not text.strip() else None
+    return {"gtid": executed.gtid_set_text} if executed.sources or executed.domains or not text.strip() else None
 
 
-def _parse_info(lines: list[str]) -> Mapping[str, Any] | None:
+def _parse_relay_log_info(lines: list[str]) -> Mapping[str, Any] | None:
     """Parse relay-log.info; newer servers write the number of lines first."""
     rows = lines[1:5] if lines and lines[0].isdecimal() else lines[:4]
     if len(rows) < 2 or not rows[1].isdecimal():

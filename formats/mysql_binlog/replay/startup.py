@@ -37,11 +37,11 @@ from binlogtool.formats.innodb.pages_after_redo import UnknownPageError
 from binlogtool.formats.innodb.prepared_transactions import PreparedTransactions, read_prepared_transactions
 from binlogtool.formats.mysql_binlog.index_and_state_files import (
     MAX_INDEX_BYTES,
-    ServerList,
-    TextContext,
-    TextKind,
+    ServerIndexNames,
+    TextFileContext,
+    TextFileKind,
     parse_log_name,
-    read_server_list,
+    read_index_like_server,
     to_printable,
 )
 from binlogtool.formats.mysql_binlog.replay.crash_recovery import (
@@ -50,7 +50,7 @@ from binlogtool.formats.mysql_binlog.replay.crash_recovery import (
     find_recovery_fault,
     get_base_name,
     is_decoded_by_mysql,
-    read_for_recovery,
+    read_newest_log_for_recovery,
 )
 
 _MAX_LOG_NUMBER = 0x7FFFFFFF
@@ -102,7 +102,7 @@ class StartPrediction(msgspec.Struct, frozen=True):
     counts_newest: bool = True
 
     @property
-    def details(self) -> Mapping[str, Any]:
+    def report_details(self) -> Mapping[str, Any]:
         """The prediction for the report."""
         result: dict[str, Any] = {"starts": self.starts}
         if self.blocker is not None:
@@ -124,7 +124,7 @@ class _ServerDirectory(msgspec.Struct, frozen=True):
     folder: str
     base: str
     index: str | None
-    listed: ServerList
+    listed: ServerIndexNames
     is_mysql: bool | None
     is_own: bool = False
 
@@ -141,19 +141,19 @@ class _ServerDirectory(msgspec.Struct, frozen=True):
         wanted_name = os.fsdecode(_base_name(name))
         return next((one for one in self.logs if get_base_name(one.file.name) == wanted_name), None)
 
-    def read_newest(self, newest: ReplayedLog) -> RecoveryExtent:
+    def read_newest_for_recovery(self, newest: ReplayedLog) -> RecoveryExtent:
         """Return how far crash recovery reads the newest log."""
         read_sibling = self.situation.read_sibling
-        return read_for_recovery(
+        return read_newest_log_for_recovery(
             newest, None if read_sibling is None else read_sibling(get_base_name(newest.file.name))
         )
 
     def read_bytes(self, name: bytes, offset: int, size: int) -> bytes | None:
         """Return bytes of a listed file; None if it does not exist."""
-        return _read_file(self.situation, os.fsdecode(_base_name(name)), offset, size)
+        return _read_directory_file(self.situation, os.fsdecode(_base_name(name)), offset, size)
 
 
-def _read_file(situation: ReplaySituation, name: str, offset: int, size: int) -> bytes | None:
+def _read_directory_file(situation: ReplaySituation, name: str, offset: int, size: int) -> bytes | None:
     """Return bytes of a file of the directory; None if it cannot be read."""
     read_range = None if situation.read_sibling is None else situation.read_sibling(name)
     try:
@@ -162,23 +162,23 @@ def _read_file(situation: ReplaySituation, name: str, offset: int, size: int) ->
         return None
 
 
-def predict_start(situation: ReplaySituation, logs: Sequence[ReplayedLog]) -> StartPrediction | None:
+def predict_server_start(situation: ReplaySituation, logs: Sequence[ReplayedLog]) -> StartPrediction | None:
     """Predict the start of a server with a whole directory; None if this is not the directory of a server's own log."""
-    server = _find_server(situation, logs)
+    server = _find_server_directory(situation, logs)
     if server is None:
         return None
     if server.index is not None and os.path.isdir(server.resolve_path(os.fsencode(server.index))):
-        step = _move_away_step(server, server.index, "the server creates a new index")
-        return _refuse(server.index, None, "the index is a directory: the server stops (Is a directory)", step)
+        step = _make_move_away_step(server, server.index, "the server creates a new index")
+        return _make_refusal(server.index, None, "the index is a directory: the server stops (Is a directory)", step)
     if server.index is not None and (prediction := _predict_linked_index(server, server.index)) is not None:
         return prediction
     newest = server.logs[-1] if server.logs else None
     if server.index is None or not server.listed.names:
         return _predict_without_index(server, newest)
-    prediction = _find_refusal(server, server.listed.names[-1])
+    prediction = _predict_startup_refusal(server, server.listed.names[-1])
     if prediction is None:
         prediction = _predict_start_with_index(server, newest)
-    caveat = None if server.is_own else _find_foreign_folder(server, server.listed.names[-1])
+    caveat = None if server.is_own else _explain_foreign_folder(server, server.listed.names[-1])
     return (
         prediction
         if caveat is None or prediction.unchecked
@@ -195,10 +195,10 @@ def _predict_linked_index(server: _ServerDirectory, index: str) -> StartPredicti
     if kind != DANGLING_LINK or os.path.isdir(os.path.dirname(target)):
         return None
     message = f"the index is a link to {target}, whose directory does not exist: the server cannot open it, and stops"
-    return _refuse(index, None, message, ManualStep(f"restore {target}, or the link {index}", None))
+    return _make_refusal(index, None, message, ManualStep(f"restore {target}, or the link {index}", None))
 
 
-def _find_server(situation: ReplaySituation, logs: Sequence[ReplayedLog]) -> _ServerDirectory | None:
+def _find_server_directory(situation: ReplaySituation, logs: Sequence[ReplayedLog]) -> _ServerDirectory | None:
     """Return the server's log in a directory; None if the directory has no server's log."""
     relay_logs = sum(one.is_relay for one in logs)
     if not situation.is_directory or not situation.files or (relay_logs and 2 * relay_logs >= len(logs)):
@@ -216,15 +216,15 @@ def _find_server(situation: ReplaySituation, logs: Sequence[ReplayedLog]) -> _Se
         return None
     first_file = logs[0].file if logs else indexes[0]
     folder = os.path.dirname(first_file.path)
-    index = _find_index(indexes, folder, base)
+    index = _find_index_name(indexes, folder, base)
     if index is None and not _is_data_directory(folder):
         return None  # a copy of logs, not a server's directory
     facts = [one.facts for one in logs if one.facts is not None and one.facts.server_version]
     is_mysql = (
         2 * sum(not one.is_mariadb for one in facts) > len(facts) if facts else None
     )  # one FORMAT_DESCRIPTION may be damaged
-    data = b"" if index is None else _read_file(situation, index, 0, MAX_INDEX_BYTES) or b""
-    listed = read_server_list(data, is_mysql=bool(is_mysql))
+    data = b"" if index is None else _read_directory_file(situation, index, 0, MAX_INDEX_BYTES) or b""
+    listed = read_index_like_server(data, is_mysql=bool(is_mysql))
     is_own = any(_is_in(folder, name) for name in listed.names)
     return _ServerDirectory(situation, logs, folder, base, index, listed, is_mysql, is_own)
 
@@ -236,10 +236,10 @@ def _is_data_directory(folder: str) -> bool:
 
 def _is_index_file(file: ExaminedFile) -> bool:
     context = None if file.layout is None else file.layout.context
-    return isinstance(context, TextContext) and context.kind is TextKind.INDEX
+    return isinstance(context, TextFileContext) and context.kind is TextFileKind.INDEX
 
 
-def _find_index(indexes: Sequence[ExaminedFile], folder: str, base: str) -> str | None:
+def _find_index_name(indexes: Sequence[ExaminedFile], folder: str, base: str) -> str | None:
     """Return the index of a log: the one with the same base name, else an index that lists it; None without either."""
     expected_name = f"{base}.index"
     if os.path.lexists(os.path.join(folder, expected_name)):
@@ -256,73 +256,88 @@ def _base_name(name: bytes) -> bytes:
 # -- opened files ------------------------------------------------------------------------------------------------------
 
 
-def _find_refusal(server: _ServerDirectory, last: bytes) -> StartPrediction | None:
+def _predict_startup_refusal(server: _ServerDirectory, opened_log_name: bytes) -> StartPrediction | None:
     """Return the prediction if something prevents the server from starting, or may prevent it; None otherwise.
 
-    `last`: the log that the server opens.
+    `opened_log_name`: the log that the server opens.
     """
     assert server.index is not None
-    if server.is_mysql and not last:
+    if server.is_mysql and not opened_log_name:
         return None
-    caveat = _find_foreign_folder(server, last)
-    is_absolute = last.startswith(b"/")
-    if not (server.has_file(last) and (caveat is None or is_absolute)):
+    caveat = _explain_foreign_folder(server, opened_log_name)
+    is_absolute = opened_log_name.startswith(b"/")
+    if not (server.has_file(opened_log_name) and (caveat is None or is_absolute)):
         message = (
-            f"the last line names {_format_name(last)}, which does not exist: the server opens it first, and stops"
+            f"the last line names {_format_name(opened_log_name)}, which does not exist: the server opens it first, "
+            "and stops"
         )
         if caveat is not None and is_absolute and not server.is_own:
-            return StartPrediction(None, None, (), (f"{caveat}; {_format_name(last)} is not in this directory",))
-        return _refuse(server.index, None, message, _unlist_step(server, last))
+            return StartPrediction(
+                None, None, (), (f"{caveat}; {_format_name(opened_log_name)} is not in this directory",)
+            )
+        return _make_refusal(server.index, None, message, _make_unlist_step(server, opened_log_name))
     if caveat is not None and server.is_own:
-        return StartPrediction(None, None, (), (f"not checked: {_format_name(last)} is outside of this directory",))
-    if os.path.islink(server.resolve_path(_base_name(last))):
-        return StartPrediction(None, None, (), (f"not checked: {_format_name(last)} is a link, which is not followed",))
-    reason = _find_open_fault(server, last)
+        return StartPrediction(
+            None, None, (), (f"not checked: {_format_name(opened_log_name)} is outside of this directory",)
+        )
+    if os.path.islink(server.resolve_path(_base_name(opened_log_name))):
+        return StartPrediction(
+            None, None, (), (f"not checked: {_format_name(opened_log_name)} is a link, which is not followed",)
+        )
+    reason = _explain_open_failure(server, opened_log_name)
     remedy = (
-        _move_away_step(server, _member_name(server, last), "the server cannot open it"),
-        _unlist_step(server, last),
+        _make_move_away_step(server, _get_report_name(server, opened_log_name), "the server cannot open it"),
+        _make_unlist_step(server, opened_log_name),
     )
     if reason is not None:
-        return _refuse(_member_name(server, last), 0, reason, *remedy)
-    if _highest_number(server) >= _MAX_LOG_NUMBER:
-        return _refuse(server.index, None, f"no number is left: {_MAX_LOG_NUMBER} is the highest that a log can have")
+        return _make_refusal(_get_report_name(server, opened_log_name), 0, reason, *remedy)
+    if _find_highest_log_number(server) >= _MAX_LOG_NUMBER:
+        return _make_refusal(
+            server.index, None, f"no number is left: {_MAX_LOG_NUMBER} is the highest that a log can have"
+        )
     if caveat is not None and _is_data_directory(server.folder):
         return StartPrediction(None, None, (), (caveat,))
-    header = server.read_bytes(last, len(MAGIC), HEADER_SIZE) or b""
+    header = server.read_bytes(opened_log_name, len(MAGIC), HEADER_SIZE) or b""
     in_use = len(header) == HEADER_SIZE and bool(header[FLAGS_AT] & EventFlag.BINLOG_IN_USE)
-    opened_log = server.find_log(last)
+    opened_log = server.find_log(opened_log_name)
     if in_use and opened_log is not None and opened_log.is_relay:
-        message = f"not checked: {_format_name(_base_name(last))} begins as a relay log, the other logs here do not"
+        message = (
+            f"not checked: {_format_name(_base_name(opened_log_name))} begins as a relay log, the other logs here do "
+            "not"
+        )
         return StartPrediction(None, None, (), (message,))
     if server.is_mysql is None:
         return StartPrediction(None, None, (), ("not checked: no log here shows which server wrote it",))
     if server.is_mysql:
-        fault = _find_sequence_refusal(server, opened_log) if in_use and opened_log is not None else None
-        return fault or _find_gtid_refusal(server)
-    reason = _find_description_fault(server, last)
+        fault = _predict_recovery_sequence_refusal(server, opened_log) if in_use and opened_log is not None else None
+        return fault or _predict_previous_gtids_refusal(server)
+    reason = _explain_unaccepted_description(server, opened_log_name)
     if reason is not None:
-        return _refuse(_member_name(server, last), len(MAGIC), reason, *remedy)
+        return _make_refusal(_get_report_name(server, opened_log_name), len(MAGIC), reason, *remedy)
     if not in_use:
         state = _predict_start_from_state_file(server)
-        return _find_unrecovered_refusal(server, last) if state is None or state.starts else state
+        return _predict_unrecovered_refusal(server, opened_log_name) if state is None or state.starts else state
     if opened_log is None:
-        message = f"not checked: {_format_name(_base_name(last))} was not closed, and its events cannot be read here; "
+        message = (
+            f"not checked: {_format_name(_base_name(opened_log_name))} was not closed, and its events cannot be read "
+            "here; "
+        )
         return StartPrediction(None, None, (), (f"{message}MariaDB reads them as crash recovery",), remedy)
     return _predict_recovery_start(server, opened_log)
 
 
-def _refuse(name: str, offset: int | None, reason: str, *remedy: ManualStep) -> StartPrediction:
+def _make_refusal(name: str, offset: int | None, reason: str, *remedy: ManualStep) -> StartPrediction:
     """Return the prediction that the server refuses to start."""
     return StartPrediction(False, ReplayStop(name, offset, reason), remedy=remedy)
 
 
-def _move_away_step(server: _ServerDirectory, name: str, reason: str) -> ManualStep:
+def _make_move_away_step(server: _ServerDirectory, name: str, reason: str) -> ManualStep:
     """Return the step that moves a file away."""
     path = server.resolve_path(os.fsencode(name))
     return ManualStep(f"move {get_base_name(name)} away: {reason}", shlex.join(("mv", "--", path, f"{path}.aside")))
 
 
-def _unlist_step(server: _ServerDirectory, name: bytes) -> ManualStep:
+def _make_unlist_step(server: _ServerDirectory, name: bytes) -> ManualStep:
     """Return the step that removes the last lines naming a file from the index."""
     pattern = re.sub(r"[][\\.*^$/]", r"\\\g<0>", os.fsdecode(_base_name(name)))
     path = server.resolve_path(os.fsencode(server.index or ""))
@@ -330,7 +345,7 @@ def _unlist_step(server: _ServerDirectory, name: bytes) -> ManualStep:
     return ManualStep("remove its line from the index; its transactions are then missing from the log", command)
 
 
-def _member_name(server: _ServerDirectory, name: bytes) -> str:
+def _get_report_name(server: _ServerDirectory, name: bytes) -> str:
     """Return the name of a listed file as it is shown in the report."""
     log = server.find_log(name)
     return os.fsdecode(_base_name(name)) if log is None else log.file.name
@@ -341,7 +356,7 @@ def _format_name(name: bytes) -> str:
     return repr(to_printable(name)) if name.strip() != name or not name.isascii() or not name else to_printable(name)
 
 
-def _find_foreign_folder(server: _ServerDirectory, name: bytes) -> str | None:
+def _explain_foreign_folder(server: _ServerDirectory, name: bytes) -> str | None:
     """Return a caveat if the index names another directory, so that its files may be elsewhere."""
     if _is_in(server.folder, name):
         return None
@@ -359,13 +374,13 @@ def _is_in(folder: str, name: bytes) -> bool:
     return os.path.realpath(os.path.join(folder, os.fsdecode(_get_folder(name)))) == os.path.realpath(folder or ".")
 
 
-def _highest_number(server: _ServerDirectory) -> int:
+def _find_highest_log_number(server: _ServerDirectory) -> int:
     """Return the highest log number in the index and the directory."""
     names = [*(one.file.name for one in server.logs), *map(os.fsdecode, server.listed.names[-1:])]
     return max((parsed.number for name in names if (parsed := parse_log_name(name)) is not None), default=0)
 
 
-def _find_open_fault(server: _ServerDirectory, name: bytes) -> str | None:
+def _explain_open_failure(server: _ServerDirectory, name: bytes) -> str | None:
     """Return why a file cannot be opened as a log (both servers require its magic number); None if it can."""
     if os.path.isdir(server.resolve_path(_base_name(name))):
         return "it is a directory: the server cannot read it"
@@ -379,15 +394,15 @@ def _find_open_fault(server: _ServerDirectory, name: bytes) -> str | None:
     return None
 
 
-def _find_sequence_refusal(server: _ServerDirectory, newest: ReplayedLog) -> StartPrediction | None:
+def _predict_recovery_sequence_refusal(server: _ServerDirectory, newest: ReplayedLog) -> StartPrediction | None:
     """Return the prediction if MySQL's recovery stops in a log whose FORMAT_DESCRIPTION no validator accepts."""
     read_sibling = server.situation.read_sibling
     read_range = None if read_sibling is None else read_sibling(get_base_name(newest.file.name))
     fault = None if newest.facts is not None or read_range is None else find_recovery_fault(newest, read_range)
-    return None if fault is None else _refuse(newest.file.name, *fault)
+    return None if fault is None else _make_refusal(newest.file.name, *fault)
 
 
-def _find_gtid_refusal(server: _ServerDirectory) -> StartPrediction | None:
+def _predict_previous_gtids_refusal(server: _ServerDirectory) -> StartPrediction | None:
     """Return the prediction if MySQL cannot decode the first PREVIOUS_GTIDS of its first log, or any of its last one.
 
     MySQL reads the event without verifying its checksum, and stops at an invalid set (`Gtid_set::add_gtid_encoding`).
@@ -398,23 +413,25 @@ def _find_gtid_refusal(server: _ServerDirectory) -> StartPrediction | None:
         if log is None or len(start) < len(MAGIC) + HEADER_SIZE:
             continue
         at = len(MAGIC) + read_event_size(start, len(MAGIC))
-        offset = _find_unlisted_gtid(server, name, log, at)
+        offset = _find_gtid_before_previous_gtids(server, name, log, at)
         if offset is not None:
             message = (
                 f"{_format_name(_base_name(name))} has a GTID before PREVIOUS_GTIDS: MySQL reads it at "
                 f"its start, and stops"
             )
-            return _refuse(_member_name(server, name), offset, message, _unlist_step(server, name))
+            return _make_refusal(_get_report_name(server, name), offset, message, _make_unlist_step(server, name))
         errors = {one.offset for one in log.file.findings if one.severity is Severity.ERROR}
         offsets = sorted({at, *(one for one in errors if one is not None and one > at)})
         for place in offsets if name == server.listed.names[-1] else offsets[:1]:
-            refusal = _find_gtid_set_refusal(server, name, log, place)
+            refusal = _predict_gtid_set_refusal(server, name, log, place)
             if refusal is not None and (place == at or _is_read_at_start(server, name, log, place)):
                 return refusal
     return None
 
 
-def _find_gtid_set_refusal(server: _ServerDirectory, name: bytes, log: ReplayedLog, at: int) -> StartPrediction | None:
+def _predict_gtid_set_refusal(
+    server: _ServerDirectory, name: bytes, log: ReplayedLog, at: int
+) -> StartPrediction | None:
     """Return the prediction if the event at an offset is a PREVIOUS_GTIDS that MySQL cannot decode."""
     header = server.read_bytes(name, at, HEADER_SIZE) or b""
     if len(header) < HEADER_SIZE or header[TYPE_AT] != EventType.PREVIOUS_GTIDS:
@@ -424,22 +441,22 @@ def _find_gtid_set_refusal(server: _ServerDirectory, name: bytes, log: ReplayedL
     if HEADER_SIZE + len(rest) < size:  # the file ends in it: MySQL finds no event
         return None
     has_checksums = log.facts is None or log.facts.checksum != ChecksumAlgorithm.NONE.name
-    if _is_valid_gtid_set(rest[:-CHECKSUM_SIZE] if has_checksums else rest):
+    if _is_decodable_gtid_set(rest[:-CHECKSUM_SIZE] if has_checksums else rest):
         return None
     message = (
         f"the set in PREVIOUS_GTIDS of {_format_name(_base_name(name))} cannot be decoded: MySQL reads "
         f"it at its start, and stops"
     )
     remedy = (
-        _move_away_step(server, _member_name(server, name), "MySQL cannot read its set of GTIDs"),
-        _unlist_step(server, name),
+        _make_move_away_step(server, _get_report_name(server, name), "MySQL cannot read its set of GTIDs"),
+        _make_unlist_step(server, name),
     )
-    return _refuse(_member_name(server, name), at, message, *remedy)
+    return _make_refusal(_get_report_name(server, name), at, message, *remedy)
 
 
 def _is_read_at_start(server: _ServerDirectory, name: bytes, newest: ReplayedLog, at: int) -> bool:
     """Return whether MySQL reads an offset of the newest log: all of it, after a crash what recovery leaves."""
-    extent = server.read_newest(newest)
+    extent = server.read_newest_for_recovery(newest)
     end = extent.end if extent.uncertain_from is None else min(extent.end, extent.uncertain_from + 1)
     return at < end and not (newest.in_use and _is_in_last_transaction(server, name, at, extent.end))
 
@@ -459,7 +476,7 @@ def _is_in_last_transaction(server: _ServerDirectory, name: bytes, at: int, end:
     return started_at is not None and started_at < at
 
 
-def _find_unlisted_gtid(server: _ServerDirectory, name: bytes, log: ReplayedLog, at: int) -> int | None:
+def _find_gtid_before_previous_gtids(server: _ServerDirectory, name: bytes, log: ReplayedLog, at: int) -> int | None:
     """Return the offset of a GTID before PREVIOUS_GTIDS; None if there is none (`read_gtids_from_binlog`)."""
     for _ in range(_MAX_HEAD_EVENTS):
         header = server.read_bytes(name, at, HEADER_SIZE) or b""
@@ -476,7 +493,7 @@ def _find_unlisted_gtid(server: _ServerDirectory, name: bytes, log: ReplayedLog,
     return None
 
 
-def _is_valid_gtid_set(body: bytes) -> bool:
+def _is_decodable_gtid_set(body: bytes) -> bool:
     """Return whether MySQL can decode this GTID set: intervals must ascend; bytes after the last one are ignored."""
     try:
         return find_impossible_interval(read_previous_gtids(body)) is None
@@ -484,7 +501,7 @@ def _is_valid_gtid_set(body: bytes) -> bool:
         return False
 
 
-def _find_description_fault(server: _ServerDirectory, name: bytes) -> str | None:
+def _explain_unaccepted_description(server: _ServerDirectory, name: bytes) -> str | None:
     """Return why MariaDB does not accept the first event as a FORMAT_DESCRIPTION.
 
     The server verifies neither its checksum nor its version (`Format_description_log_event::is_valid`).
@@ -501,7 +518,7 @@ def _find_description_fault(server: _ServerDirectory, name: bytes) -> str | None
     body = server.read_bytes(name, len(MAGIC) + HEADER_SIZE, _DESCRIPTION_FIXED_SIZE) or b""
     if length < HEADER_SIZE + _DESCRIPTION_FIXED_SIZE or len(body) < _DESCRIPTION_FIXED_SIZE:
         return f"its FORMAT_DESCRIPTION event is too short: {consequence}"
-    if not _has_server_version(body[2:52]):
+    if not _has_readable_server_version(body[2:52]):
         return f"its FORMAT_DESCRIPTION names no server version: {consequence}"
     least = _OLD_HEADER_SIZE if body[:2] == b"\x01\0" else HEADER_SIZE
     if body[-1] < least:
@@ -509,7 +526,7 @@ def _find_description_fault(server: _ServerDirectory, name: bytes) -> str | None
     return None
 
 
-def _has_server_version(text: bytes) -> bool:
+def _has_readable_server_version(text: bytes) -> bool:
     """Return whether MariaDB reads a version from the text: three numbers, not all 0 (`server_version_split`)."""
     rest = text.partition(b"\0")[0]
     numbers = []
@@ -529,8 +546,8 @@ def _has_server_version(text: bytes) -> bool:
 
 def _predict_recovery_start(server: _ServerDirectory, newest: ReplayedLog) -> StartPrediction | None:
     """Return the prediction for a start after a crash: recovery reads the files from the last BINLOG_CHECKPOINT on."""
-    extent = server.read_newest(newest)
-    predictions = [_check_recovery_files(server, newest, mark) for mark in extent.last_checkpoints]
+    extent = server.read_newest_for_recovery(newest)
+    predictions = [_predict_from_recovery_files(server, newest, mark) for mark in extent.last_checkpoints]
     refusals = [one for one in predictions if one is not None]
     if not refusals or len(refusals) == len(predictions):
         return refusals[0] if refusals else None
@@ -541,7 +558,7 @@ def _predict_recovery_start(server: _ServerDirectory, newest: ReplayedLog) -> St
     return StartPrediction(None, None, (), (caveat,), refusals[0].remedy)
 
 
-def _check_recovery_files(
+def _predict_from_recovery_files(
     server: _ServerDirectory, newest: ReplayedLog, checkpoint_name: str | None
 ) -> StartPrediction | None:
     """Return the prediction if recovery cannot read the files from a BINLOG_CHECKPOINT on.
@@ -550,29 +567,29 @@ def _check_recovery_files(
     """
     assert server.index is not None
     if checkpoint_name is None:
-        return _check_missing_checkpoint(server, newest)
+        return _predict_without_checkpoint(server, newest)
     names = server.listed.names
     expected_name = names[-1][: names[-1].rfind(b"/") + 1] + os.fsencode(checkpoint_name)
     cause = (
         f"BINLOG_CHECKPOINT in {get_base_name(newest.file.name)} names {_format_name(os.fsencode(checkpoint_name))}: "
     )
     cause += "crash recovery reads from there"
-    steps = _manual_recovery_steps(server)
+    steps = _make_manual_recovery_steps(server)
     if expected_name not in names:
-        return _refuse(
+        return _make_refusal(
             server.index, None, f"{cause}, but the index does not list it as {_format_name(expected_name)}", *steps
         )
     for name in names[names.index(expected_name) : names.index(names[-1])]:
         if not server.has_file(name):
             text = f"{cause}; the index lists {_format_name(name)}, which does not exist"
-            return _refuse(server.index, None, text, *steps)
-        reason = _find_open_fault(server, name)
+            return _make_refusal(server.index, None, text, *steps)
+        reason = _explain_open_failure(server, name)
         if reason is not None:
-            return _refuse(_member_name(server, name), 0, f"{reason}; {cause}", *steps)
+            return _make_refusal(_get_report_name(server, name), 0, f"{reason}; {cause}", *steps)
     return None
 
 
-def _check_missing_checkpoint(server: _ServerDirectory, newest: ReplayedLog) -> StartPrediction | None:
+def _predict_without_checkpoint(server: _ServerDirectory, newest: ReplayedLog) -> StartPrediction | None:
     """Return the prediction if recovery reads no BINLOG_CHECKPOINT: since 10.6 it then decides on no transaction.
 
     MariaDB 10.11 and 11.8 stop if InnoDB holds prepared transactions, although they log the end of recovery.
@@ -581,15 +598,17 @@ def _check_missing_checkpoint(server: _ServerDirectory, newest: ReplayedLog) -> 
     if (0, 0, 0) < version < _DECIDES_BY_CHECKPOINT_SINCE:
         return None
     reason = f"recovery reads no BINLOG_CHECKPOINT in {get_base_name(newest.file.name)}"
-    steps = _manual_recovery_steps(server)
+    steps = _make_manual_recovery_steps(server)
     try:
         prepared = _read_prepared_transactions(server)
     except UnknownPageError as error:
-        return StartPrediction(None, None, (), (f"{_NOT_CHECKED}{_doubt_about_engines(reason, error)}",), steps)
-    return _refuse_prepared(newest.file.name, reason, prepared.own, steps) if prepared.own else None
+        return StartPrediction(
+            None, None, (), (f"{_NOT_CHECKED}{_explain_unknown_engine_state(reason, error)}",), steps
+        )
+    return _make_prepared_transactions_refusal(newest.file.name, reason, prepared.own, steps) if prepared.own else None
 
 
-def _find_unrecovered_refusal(server: _ServerDirectory, name: bytes) -> StartPrediction | None:
+def _predict_unrecovered_refusal(server: _ServerDirectory, name: bytes) -> StartPrediction | None:
     """Return the prediction if InnoDB holds prepared transactions, but the opened log has no in-use flag.
 
     MariaDB clears the flag when nothing is prepared any more; so the flag was damaged, or the log was copied.
@@ -598,12 +617,12 @@ def _find_unrecovered_refusal(server: _ServerDirectory, name: bytes) -> StartPre
     prepared = _find_prepared_transactions(server)
     if not prepared or (newest is not None and newest.in_use):
         return None
-    member = _member_name(server, name)
-    steps = _manual_recovery_steps(server)
+    member = _get_report_name(server, name)
+    steps = _make_manual_recovery_steps(server)
     if opened_log is newest:
         steps = (_set_in_use_step(server, name),)
     reason = f"{get_base_name(member)} has no in-use flag, so there is no crash recovery"
-    return _refuse_prepared(member, reason, prepared, steps)
+    return _make_prepared_transactions_refusal(member, reason, prepared, steps)
 
 
 def _set_in_use_step(server: _ServerDirectory, name: bytes) -> ManualStep:
@@ -614,7 +633,7 @@ def _set_in_use_step(server: _ServerDirectory, name: bytes) -> ManualStep:
     return ManualStep(what, command)
 
 
-def _manual_recovery_steps(server: _ServerDirectory) -> tuple[ManualStep, ...]:
+def _make_manual_recovery_steps(server: _ServerDirectory) -> tuple[ManualStep, ...]:
     """Return the manual procedure that MariaDB offers if its recovery cannot read the log (observed on 10.11)."""
     folder, index = server.folder or ".", server.index or ""
     target = os.path.join(folder, f"{server.base}.aside")
@@ -636,13 +655,15 @@ def _predict_start_from_state_file(server: _ServerDirectory) -> StartPrediction 
     data = server.read_bytes(os.fsencode(name), 0, _MAX_STATE_BYTES)
     if data is None:
         return None
-    *lines, unfinished = _split_state(data)
+    *lines, unfinished = _iter_state_lines(data)
     offset = 0
     for line in lines:
         if not _is_state_line(line):
             text = to_printable(line.removesuffix(b"\n"))
             message = f"not a GTID (domain-server-number): {text!r}: MariaDB stops (Error reading binlog GTID state)"
-            return _refuse(name, offset, message, _move_away_step(server, name, "MariaDB reads the newest log instead"))
+            return _make_refusal(
+                name, offset, message, _make_move_away_step(server, name, "MariaDB reads the newest log instead")
+            )
         offset += len(line)
     if _is_state_line(unfinished):
         message = "the last line has no line feed: MariaDB ignores it, and reuses GTID sequence numbers"
@@ -653,7 +674,7 @@ def _predict_start_from_state_file(server: _ServerDirectory) -> StartPrediction 
     return None
 
 
-def _split_state(data: bytes) -> Iterator[bytes]:
+def _iter_state_lines(data: bytes) -> Iterator[bytes]:
     """Yield the lines of a state file with their line feeds, long ones in pieces; the last one is unfinished."""
     for line in data.split(b"\n")[:-1]:
         for at in range(0, len(line) + 1, _MAX_STATE_LINE):
@@ -683,22 +704,24 @@ def _predict_without_index(server: _ServerDirectory, newest: ReplayedLog | None)
     name = server.index or f"{server.base}.index"
     reason = "there is no index" if server.index is None else "the index lists nothing that the server reads"
     if newest.in_use:
-        return _predict_unrecovered(
+        return _predict_start_without_recovery(
             server, newest, f"{reason}: {get_base_name(newest.file.name)} was not closed, and is not read"
         )
     prepared = () if server.is_mysql is not False else _find_prepared_transactions(server)
     if prepared:
-        return _refuse_prepared(name, reason, prepared, _create_index_step(server) or _manual_recovery_steps(server))
+        return _make_prepared_transactions_refusal(
+            name, reason, prepared, _make_create_index_step(server) or _make_manual_recovery_steps(server)
+        )
     message = (
         f"{reason}: the server creates a new index; it neither sends nor purges the {len(server.logs):,} files here"
     )
     mismatch = make_finding("meta-mismatch", None, 0, message, situation="start")
     return StartPrediction(
-        True, None, ((name, mismatch), *_find_missing_line_feed(server)), remedy=_create_index_step(server)
+        True, None, ((name, mismatch), *_iter_missing_line_feed_finding(server)), remedy=_make_create_index_step(server)
     )
 
 
-def _create_index_step(server: _ServerDirectory) -> tuple[ManualStep, ...]:
+def _make_create_index_step(server: _ServerDirectory) -> tuple[ManualStep, ...]:
     """Return the step that creates the missing index."""
     if server.index is not None:
         return ()
@@ -707,7 +730,7 @@ def _create_index_step(server: _ServerDirectory) -> tuple[ManualStep, ...]:
     return (ManualStep("list the logs in a new index; give it the owner of the logs", command),)
 
 
-def _predict_unrecovered(server: _ServerDirectory, newest: ReplayedLog, reason: str) -> StartPrediction:
+def _predict_start_without_recovery(server: _ServerDirectory, newest: ReplayedLog, reason: str) -> StartPrediction:
     """Return the prediction for a start after a crash whose recovery does not read the newest file.
 
     MariaDB stops if an engine holds prepared transactions of its own, MySQL rolls them back (both observed).
@@ -719,33 +742,37 @@ def _predict_unrecovered(server: _ServerDirectory, newest: ReplayedLog, reason: 
             f"that {name} has as committed"
         )
         loss = make_finding("silent-loss", None, 0, message, situation="start")
-        findings = ((newest.file.name, loss), *_find_missing_line_feed(server))
+        findings = ((newest.file.name, loss), *_iter_missing_line_feed_finding(server))
         return StartPrediction(server.is_mysql, None, findings, skips_newest=True)
-    steps = _create_index_step(server)
-    findings = tuple(_find_missing_line_feed(server))
+    steps = _make_create_index_step(server)
+    findings = tuple(_iter_missing_line_feed_finding(server))
     try:
         prepared = _read_prepared_transactions(server)
     except UnknownPageError as error:
-        unchecked = (_doubt_about_engines(reason, error),)
+        unchecked = (_explain_unknown_engine_state(reason, error),)
         return StartPrediction(None, None, findings, unchecked, steps, skips_newest=True)
     if prepared.own:
-        return _refuse_prepared(newest.file.name, reason, prepared.own, steps or _manual_recovery_steps(server))
+        return _make_prepared_transactions_refusal(
+            newest.file.name, reason, prepared.own, steps or _make_manual_recovery_steps(server)
+        )
     message = f"{reason}: MariaDB starts, as InnoDB holds no prepared transactions of its own; it neither sends nor "
     mismatch = make_finding("meta-mismatch", None, 0, f"{message}purges {name}", situation="start")
     return StartPrediction(True, None, ((newest.file.name, mismatch), *findings), remedy=steps, skips_newest=True)
 
 
-def _doubt_about_engines(reason: str, error: UnknownPageError) -> str:
+def _explain_unknown_engine_state(reason: str, error: UnknownPageError) -> str:
     """Return why the start is open if the prepared transactions of the engines cannot be read."""
     message = f"{reason}: MariaDB stops if an engine holds prepared transactions (Found N prepared transactions!); "
     return f"{message}whether one does cannot be determined: {error}"
 
 
-def _refuse_prepared(name: str, reason: str, prepared: Sequence[int], steps: Sequence[ManualStep]) -> StartPrediction:
+def _make_prepared_transactions_refusal(
+    name: str, reason: str, prepared: Sequence[int], steps: Sequence[ManualStep]
+) -> StartPrediction:
     """Return the prediction that MariaDB stops at prepared transactions (XIDs) on which no log decides."""
     numbers = ", ".join(map(str, prepared[:_MAX_LISTED]))
     message = f"{reason}, and InnoDB holds prepared transactions (XID {numbers}): MariaDB stops (Found "
-    return _refuse(name, None, f"{message}{len(prepared)} prepared transactions!)", *steps)
+    return _make_refusal(name, None, f"{message}{len(prepared)} prepared transactions!)", *steps)
 
 
 def _find_prepared_transactions(server: _ServerDirectory) -> tuple[int, ...]:
@@ -779,14 +806,14 @@ def _predict_start_with_index(server: _ServerDirectory, newest: ReplayedLog | No
     is_closed = opened_log is None or not opened_log.in_use
     if newest is not None and newest.in_use and is_closed and opened_log is not newest:
         reason = f"the last line that the server reads in {server.index} names {_format_name(last)}"
-        return _predict_unrecovered(
+        return _predict_start_without_recovery(
             server, newest, f"{reason}: {get_base_name(newest.file.name)} was not closed, and is not read"
         )
     state = _predict_start_from_state_file(server) if is_closed and server.is_mysql is False else None
     findings = () if state is None else state.findings
-    uncounted = _check_blank_index_line(server, opened_log)
+    uncounted = _make_blank_index_line_finding(server, opened_log)
     unrecovered = _check_lost_in_use_flag(server, opened_log) if opened_log is newest else ()
-    result = (*_find_missing_line_feed(server), *findings, *uncounted, *unrecovered)
+    result = (*_iter_missing_line_feed_finding(server), *findings, *uncounted, *unrecovered)
     steps = (_set_in_use_step(server, last),) if unrecovered else ()
     return StartPrediction(True, None, result, remedy=steps, counts_newest=not uncounted)
 
@@ -810,7 +837,7 @@ def _check_lost_in_use_flag(
     )
 
 
-def _check_blank_index_line(
+def _make_blank_index_line_finding(
     server: _ServerDirectory, opened_log: ReplayedLog | None
 ) -> tuple[tuple[str, Finding], ...]:
     """Return the finding about a blank line after the names: MySQL counts no GTID of the newest log."""
@@ -822,7 +849,7 @@ def _check_blank_index_line(
     return ((name, make_finding("silent-loss", None, 0, message, situation="start")),)
 
 
-def _find_missing_line_feed(server: _ServerDirectory) -> Iterator[tuple[str, Finding]]:
+def _iter_missing_line_feed_finding(server: _ServerDirectory) -> Iterator[tuple[str, Finding]]:
     """Yield a finding if the last line has no line feed: the server would append the name of a new log to this line."""
     line = server.listed.unfinished_line.partition(b"\0")[0]
     if line.endswith(b"/") and _is_in(server.folder, line):

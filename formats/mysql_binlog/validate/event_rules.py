@@ -28,7 +28,7 @@ from binlogtool.formats.binlog_events.rows.table_map import (
     PAD,
     UNKNOWN_FRACTIONS,
     TableMap,
-    build_event_template,
+    build_row_event_template,
     parse_table_map,
 )
 from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import count_image_rows
@@ -39,7 +39,7 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     NO_GROUP,
     GroupStep,
     QueryKind,
-    TransactionGroups,
+    TransactionGroupState,
     XaId,
     XaStates,
     get_query_kind,
@@ -57,7 +57,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     EventType,
     FormatDescription,
 )
-from binlogtool.formats.mysql_binlog.validate import kernels
+from binlogtool.formats.mysql_binlog.validate import expected_event_kernels
 from binlogtool.limits import Limits
 
 # --- Rules about end_log_pos ---
@@ -85,62 +85,65 @@ class PositionRules:
         self._zero_count = 0
         self._first_decrease: tuple[Event, EventFault] | None = None
         self._decrease_count = 0
-        state[kernels.POSITION_MODE] = mode
-        state[kernels.POSITION_SHIFT] = -origin % _MODULO
+        state[expected_event_kernels.POSITION_MODE] = mode
+        state[expected_event_kernels.POSITION_SHIFT] = -origin % _MODULO
         self._origin = origin
 
-    def set_relay(self) -> None:
+    def mark_as_relay_log(self) -> None:
         """Record that the file is a relay log."""
-        self._state[kernels.POSITION_MODE] = kernels.UNCHAINED
+        self._state[expected_event_kernels.POSITION_MODE] = expected_event_kernels.UNCHAINED
         self._unconfirmed = None
 
     def is_unconfirmed(self, event: Event) -> bool:
         """Return whether this event's position looks wrong but is not reported yet."""
         return self._unconfirmed is not None and self._unconfirmed.event.start == event.start
 
-    def check_event(self, event: Event) -> Iterator[tuple[Event, EventFault]]:
+    def check_position(self, event: Event) -> Iterator[tuple[Event, EventFault]]:
         """Yield the faults that are now certain, each with its event."""
         state = self._state
-        if state[kernels.POSITION_MODE] == kernels.UNCHAINED:
-            self._check_rising(event)
+        if state[expected_event_kernels.POSITION_MODE] == expected_event_kernels.UNCHAINED:
+            self._track_source_positions(event)
         elif event.end_log_pos == 0:
-            if self._state[kernels.POSITION_MODE] == kernels.CHAINED and event.end % _MODULO != self._origin:
+            if (
+                self._state[expected_event_kernels.POSITION_MODE] == expected_event_kernels.CHAINED
+                and event.end % _MODULO != self._origin
+            ):
                 self._first_zero = self._first_zero or event
                 self._zero_count += 1
         else:
             shift = (event.end_log_pos - event.end) % _MODULO
             unconfirmed, self._unconfirmed = self._unconfirmed, None
             if unconfirmed is not None and shift == unconfirmed.shift:
-                yield unconfirmed.event, self._shift_fault(unconfirmed)
-                state[kernels.POSITION_SHIFT] = shift
+                yield unconfirmed.event, self._make_shift_fault(unconfirmed)
+                state[expected_event_kernels.POSITION_SHIFT] = shift
             elif unconfirmed is not None:
-                yield unconfirmed.event, self._field_fault(unconfirmed, "the events around it are correct")
+                yield unconfirmed.event, self._make_field_fault(unconfirmed, "the events around it are correct")
             if (
-                shift != state[kernels.POSITION_SHIFT]
-                and self._is_excerpt(event, shift)
-                and not state[kernels.CHECK_BODIES]
+                shift != state[expected_event_kernels.POSITION_SHIFT]
+                and self._is_excerpt_start(event, shift)
+                and not state[expected_event_kernels.CHECK_BODIES]
             ):
-                yield event, self._shift_fault(_UnconfirmedShift(event, shift))
-                state[kernels.POSITION_SHIFT] = shift
-            elif shift != state[kernels.POSITION_SHIFT]:
+                yield event, self._make_shift_fault(_UnconfirmedShift(event, shift))
+                state[expected_event_kernels.POSITION_SHIFT] = shift
+            elif shift != state[expected_event_kernels.POSITION_SHIFT]:
                 self._unconfirmed = _UnconfirmedShift(event, shift)
 
-    def _is_excerpt(self, event: Event, shift: int) -> bool:
+    def _is_excerpt_start(self, event: Event, shift: int) -> bool:
         """Return whether the file is an excerpt: its first transaction comes from further on in a log."""
-        is_removal = 0 < (shift - self._state[kernels.POSITION_SHIFT]) % _MODULO < _MODULO // 2
-        return event.record == 1 and is_removal and _has_predecessors(event)
+        is_removal = 0 < (shift - self._state[expected_event_kernels.POSITION_SHIFT]) % _MODULO < _MODULO // 2
+        return event.record == 1 and is_removal and _has_earlier_transactions(event)
 
-    def flush(self) -> Iterator[tuple[Event, EventFault]]:
+    def iter_unconfirmed_at_damage(self) -> Iterator[tuple[Event, EventFault]]:
         """Yield the unconfirmed difference; to be called at damage, after which it can no longer be confirmed."""
         unconfirmed, self._unconfirmed = self._unconfirmed, None
         if unconfirmed is not None:
-            yield unconfirmed.event, self._field_fault(unconfirmed, "event_size or end_log_pos is wrong")
+            yield unconfirmed.event, self._make_field_fault(unconfirmed, "event_size or end_log_pos is wrong")
 
-    def finish(self) -> Iterator[tuple[Event, EventFault]]:
+    def iter_faults_at_end(self) -> Iterator[tuple[Event, EventFault]]:
         """Yield the faults that are only certain at the end of the file."""
         unconfirmed, self._unconfirmed = self._unconfirmed, None
         if unconfirmed is not None:
-            yield unconfirmed.event, self._shift_fault(unconfirmed)
+            yield unconfirmed.event, self._make_shift_fault(unconfirmed)
         if self._first_decrease is not None:
             event, fault = self._first_decrease
             count = f"; {self._decrease_count:,} events like this" if self._decrease_count > 1 else ""
@@ -153,24 +156,24 @@ class PositionRules:
                 EventFault("bad-header", text, "zero-position", Severity.WARNING, {"events": self._zero_count}),
             )
 
-    def _check_rising(self, event: Event) -> None:
+    def _track_source_positions(self, event: Event) -> None:
         """Check that positions of a relay log rise within each source file; MySQL 5.0 writes 0 in transactions."""
-        last = self._state[kernels.LAST_POSITION]
+        last = self._state[expected_event_kernels.LAST_POSITION]
         if event.code in (EventType.ROTATE, EventType.FORMAT_DESCRIPTION):
-            self._state[kernels.LAST_POSITION] = 0
+            self._state[expected_event_kernels.LAST_POSITION] = 0
             return
         if event.end_log_pos:
-            self._state[kernels.LAST_POSITION] = event.end_log_pos
+            self._state[expected_event_kernels.LAST_POSITION] = event.end_log_pos
         if 0 < event.end_log_pos < last and last - event.end_log_pos < _MODULO // 2:
             self._decrease_count += 1
             text = f"end_log_pos of the source decreases from {last:#x} to {event.end_log_pos:#x}"
             fault = EventFault("sequence-regression", text, "source-position-falls", Severity.WARNING)
             self._first_decrease = self._first_decrease or (event, fault)
 
-    def _shift_fault(self, unconfirmed: _UnconfirmedShift) -> EventFault:
+    def _make_shift_fault(self, unconfirmed: _UnconfirmedShift) -> EventFault:
         """Return the fault of inserted or removed bytes."""
         event = unconfirmed.event
-        change = (unconfirmed.shift - self._state[kernels.POSITION_SHIFT]) % _MODULO
+        change = (unconfirmed.shift - self._state[expected_event_kernels.POSITION_SHIFT]) % _MODULO
         is_removal = change < _MODULO // 2
         size = change if is_removal else _MODULO - change
         direction = "missing" if is_removal else "too many"
@@ -179,21 +182,21 @@ class PositionRules:
             f"the event ends at {event.end - self._origin:#x}"
         )
         facts = {"bytes": size, "change": "removed" if is_removal else "inserted"}
-        if self._is_excerpt(event, unconfirmed.shift):
+        if self._is_excerpt_start(event, unconfirmed.shift):
             return EventFault("gap-in-sequence", f"an excerpt of a log: {text}", "excerpt", Severity.NOTE, facts)
         if is_removal:
             return EventFault("gap-in-sequence", text, "bytes-removed", None, facts)
         return EventFault("sequence-regression", text, "bytes-inserted", None, facts)
 
-    def _field_fault(self, unconfirmed: _UnconfirmedShift, reason: str) -> EventFault:
+    def _make_field_fault(self, unconfirmed: _UnconfirmedShift, reason: str) -> EventFault:
         """Return the fault of a single wrong position."""
         event = unconfirmed.event
-        expected = (event.end + self._state[kernels.POSITION_SHIFT]) % _MODULO
+        expected = (event.end + self._state[expected_event_kernels.POSITION_SHIFT]) % _MODULO
         text = f"end_log_pos is {event.end_log_pos:#x}, expected {expected:#x}: {reason}"
         return EventFault("bad-header", text, "end-log-pos", None, {"field": "end_log_pos", "expected": expected})
 
 
-def _has_predecessors(event: Event) -> bool:
+def _has_earlier_transactions(event: Event) -> bool:
     """Return whether earlier transactions exist by this GTID; MariaDB does not number them, so there always True."""
     if event.code not in GTID_EVENTS:
         return False
@@ -234,52 +237,60 @@ _PARTIAL_ROWS_SINCE = (12, 3)
 """First version of MariaDB with PARTIAL_ROW_DATA."""
 
 
-def is_unknown_to_mariadb(code: int, description: FormatDescription) -> bool:
+def is_unknown_to_mariadb(type_code: int, description: FormatDescription) -> bool:
     """Return whether MariaDB does not know a type of events."""
-    if code == _T.PARTIAL_ROW_DATA:
+    if type_code == _T.PARTIAL_ROW_DATA:
         return description.version < _PARTIAL_ROWS_SINCE
-    return code in _UNKNOWN_TO_MARIADB or _T.GTID_TAGGED_LOG < code < _T.ANNOTATE_ROWS
+    return type_code in _UNKNOWN_TO_MARIADB or _T.GTID_TAGGED_LOG < type_code < _T.ANNOTATE_ROWS
 
 
-def check_header(event: Event, description: FormatDescription, state: Any) -> Iterator[EventFault]:
+def check_and_track_header(event: Event, description: FormatDescription, validation_state: Any) -> Iterator[EventFault]:
     """Yield faults of type, flags, time and server, and store time and server in the state."""
     is_unknown = event.code not in EVENT_TYPE_NAMES or event.code == 0
     is_foreign = event.code in _NOT_WRITTEN_BY_MARIADB or is_unknown_to_mariadb(event.code, description)
-    if is_unknown or (is_foreign and description.is_mariadb and not state[kernels.IS_RELAY]):
+    if is_unknown or (is_foreign and description.is_mariadb and not validation_state[expected_event_kernels.IS_RELAY]):
         ignorable = event.flags & EventFlag.IGNORABLE
         text = f"event type {event.code} is unknown"
         text = text if is_unknown else f"MariaDB writes no event of type {event.code} ({type_name(event.code)})"
         text += "; its flags allow skipping it" if ignorable else ""
         yield EventFault("unknown-record-type", text, "type", _W if ignorable else Severity.ERROR)
     invalid_flags = event.flags & ~KNOWN_FLAGS
-    if not state[kernels.IS_RELAY] and event.code not in (_T.FORMAT_DESCRIPTION, _T.ROTATE):
+    if not validation_state[expected_event_kernels.IS_RELAY] and event.code not in (_T.FORMAT_DESCRIPTION, _T.ROTATE):
         invalid_flags |= event.flags & _FOREIGN_FLAGS
     if invalid_flags:
         yield EventFault(
             "reserved-bits-set", f"flags {event.flags:#06x}: {invalid_flags:#06x} must not be set", "flags"
         )
-    if event.time and event.time + kernels.SECONDS_PER_DAY < state[kernels.LAST_TIME]:
-        text = f"the time goes back by {state[kernels.LAST_TIME] - event.time:,} seconds"
-        yield EventFault("time-regression", text, "time-falls")
-    state[kernels.LAST_TIME] = event.time or state[kernels.LAST_TIME]
     if (
-        NO_GROUP < state[kernels.GROUP_STATE] < kernels.AFTER_DAMAGE
+        event.time
+        and event.time + expected_event_kernels.SECONDS_PER_DAY < validation_state[expected_event_kernels.LAST_TIME]
+    ):
+        text = f"the time goes back by {validation_state[expected_event_kernels.LAST_TIME] - event.time:,} seconds"
+        yield EventFault("time-regression", text, "time-falls")
+    validation_state[expected_event_kernels.LAST_TIME] = (
+        event.time or validation_state[expected_event_kernels.LAST_TIME]
+    )
+    if (
+        NO_GROUP < validation_state[expected_event_kernels.GROUP_STATE] < expected_event_kernels.AFTER_DAMAGE
         and event.code not in GTID_EVENTS
         and event.code not in EVENTS_OUTSIDE_GROUPS
     ):
-        yield from _check_server(event, state)
+        yield from _check_and_track_server(event, validation_state)
 
 
-def _check_server(event: Event, state: Any) -> Iterator[EventFault]:
+def _check_and_track_server(event: Event, validation_state: Any) -> Iterator[EventFault]:
     """Yield a fault if the server id changes inside a transaction."""
-    previous, state[kernels.SERVER] = state[kernels.SERVER], event.server_id
+    previous, validation_state[expected_event_kernels.SERVER] = (
+        validation_state[expected_event_kernels.SERVER],
+        event.server_id,
+    )
     if previous not in (event.server_id, UNKNOWN_SERVER):
         text = f"server_id changes inside a group from {previous} to {event.server_id}"
         yield EventFault("bad-header", text, "server-changes", _W)
 
 
-def find_misplacement(
-    event: Event, groups: TransactionGroups, description: FormatDescription, uses_gtids: bool
+def explain_misplacement(
+    event: Event, groups: TransactionGroupState, description: FormatDescription, uses_gtids: bool
 ) -> str | None:
     """Return a description of the nesting rule that an event breaks; None if it breaks none.
 
@@ -311,14 +322,14 @@ def read_ddl_xid(event: Event, description: FormatDescription) -> int | None:
     return number if isinstance(number, int) else None
 
 
-def is_group_end(event: Event) -> bool:
+def is_certain_group_end(event: Event) -> bool:
     """Return whether an event always ends a transaction, even if its beginning is not known."""
     if event.code in QUERY_EVENTS:
         return get_query_kind(event.code, event.body) in (QueryKind.COMMIT, QueryKind.ROLLBACK)
     return event.code in (_T.XID, _T.XA_PREPARE, _T.TRANSACTION_PAYLOAD)
 
 
-def is_group_start(event: Event) -> bool:
+def is_certain_group_start(event: Event) -> bool:
     """Return whether an event always begins a transaction, whatever precedes it."""
     if event.code in QUERY_EVENTS:
         return get_query_kind(event.code, event.body) in (QueryKind.BEGIN, QueryKind.XA_START)
@@ -352,29 +363,35 @@ class RowRules:
         self.is_after_damage = self.may_be_inherited = False
         self.events_without_map = 0
 
-    def add_map(self, event: Event) -> TableMap | None:
+    def add_table_map(self, event: Event) -> TableMap | None:
         """Add a TABLE_MAP, valid until the end of the statement."""
         state = self._state
-        table_map = self.maps.add_map(bytes(event.body))
+        table_map = self.maps.add_table_map(bytes(event.body))
         if table_map is None:
             parse_table_map(event.body, self.maps.id_size, self.maps.is_mariadb)  # raises an error with the reason
             return None
-        columns, slot = len(table_map.columns), table_map.table_id & kernels.KNOWN_MAP_SLOTS - 1
-        if state[kernels.KNOWN_IDS + slot] != table_map.table_id + 1 or state[kernels.KNOWN_COLUMNS + slot] != columns:
-            state[kernels.KNOWN_IDS + slot], state[kernels.KNOWN_COLUMNS + slot] = table_map.table_id + 1, columns
-            state[kernels.HAS_NEW_MAP] = 1
-        state[kernels.KNOWN_TEMPLATES + slot] = self._template_offset(table_map)
-        self._store_map(table_map, columns)
+        columns, slot = len(table_map.columns), table_map.table_id & expected_event_kernels.KNOWN_MAP_SLOTS - 1
+        if (
+            state[expected_event_kernels.KNOWN_IDS + slot] != table_map.table_id + 1
+            or state[expected_event_kernels.KNOWN_COLUMNS + slot] != columns
+        ):
+            state[expected_event_kernels.KNOWN_IDS + slot], state[expected_event_kernels.KNOWN_COLUMNS + slot] = (
+                table_map.table_id + 1,
+                columns,
+            )
+            state[expected_event_kernels.HAS_NEW_MAP] = 1
+        state[expected_event_kernels.KNOWN_TEMPLATES + slot] = self._get_template_offset(table_map)
+        self._store_table_map(table_map, columns)
         return table_map
 
-    def _template_offset(self, table_map: TableMap) -> int:
+    def _get_template_offset(self, table_map: TableMap) -> int:
         """Return the offset of a map's template; 0 if it has none, so that the compiled path cannot check its rows."""
-        map_key = table_map.body[kernels.ROW_HEADER_SIZE :]
+        map_key = table_map.body[expected_event_kernels.ROW_HEADER_SIZE :]
         offset = self._template_offsets.get(map_key)
         if offset is None:
             if len(self.templates) > _MAX_TEMPLATE_BYTES:
                 self._reset_templates()
-            template = build_event_template(table_map)
+            template = build_row_event_template(table_map)
             offset = self._template_offsets[map_key] = len(self.templates) if template else 0
             self.templates += template
         return offset
@@ -383,63 +400,69 @@ class RowRules:
         """Drop all templates."""
         self.templates, self._template_offsets = bytearray(PAD), {}
         for first, count in (
-            (kernels.KNOWN_TEMPLATES, kernels.KNOWN_MAP_SLOTS),
-            (kernels.MAP_TEMPLATES, kernels.MAX_MAPS),
+            (expected_event_kernels.KNOWN_TEMPLATES, expected_event_kernels.KNOWN_MAP_SLOTS),
+            (expected_event_kernels.MAP_TEMPLATES, expected_event_kernels.MAX_MAPS),
         ):
             for slot in range(first, first + count):
                 self._state[slot] = 0
 
-    def inherit_map(self, table_map: TableMap) -> None:
+    def inherit_table_map(self, table_map: TableMap) -> None:
         """Add a map that was still valid at the end of the preceding relay log."""
         self.maps.by_id[table_map.table_id] = table_map
-        self._store_map(table_map, len(table_map.columns))
+        self._store_table_map(table_map, len(table_map.columns))
 
-    def valid_maps(self) -> dict[int, TableMap]:
+    def get_valid_table_maps(self) -> dict[int, TableMap]:
         """Return the maps that are valid at the end of the file, by table id."""
-        ids = [self._state[kernels.MAP_IDS + k] for k in range(self._state[kernels.MAP_COUNT])] + [*self._extra_maps]
+        ids = [
+            self._state[expected_event_kernels.MAP_IDS + k]
+            for k in range(self._state[expected_event_kernels.MAP_COUNT])
+        ] + [*self._extra_maps]
         return {one: self.maps.by_id[one] for one in ids if one in self.maps.by_id}
 
-    def _store_map(self, table_map: TableMap, columns: int) -> None:
+    def _store_table_map(self, table_map: TableMap, column_count: int) -> None:
         """Store a valid map in the compiled path's state."""
         state, table_id = self._state, table_map.table_id
-        count = state[kernels.MAP_COUNT]
-        index = next((k for k in range(count) if state[kernels.MAP_IDS + k] == table_id), count)
-        if index == kernels.MAX_MAPS:
-            self._extra_maps[table_id] = columns
-            state[kernels.HAS_NEW_MAP] = 1
+        count = state[expected_event_kernels.MAP_COUNT]
+        index = next((k for k in range(count) if state[expected_event_kernels.MAP_IDS + k] == table_id), count)
+        if index == expected_event_kernels.MAX_MAPS:
+            self._extra_maps[table_id] = column_count
+            state[expected_event_kernels.HAS_NEW_MAP] = 1
             return
-        state[kernels.MAP_IDS + index], state[kernels.MAP_COLUMNS + index] = table_id, columns
-        state[kernels.MAP_BODY_STARTS + index], state[kernels.MAP_TEMPLATES + index] = (
-            0,
-            self._template_offset(table_map),
+        state[expected_event_kernels.MAP_IDS + index], state[expected_event_kernels.MAP_COLUMNS + index] = (
+            table_id,
+            column_count,
         )
-        state[kernels.MAP_COUNT] = max(count, index + 1)
+        state[expected_event_kernels.MAP_BODY_STARTS + index], state[expected_event_kernels.MAP_TEMPLATES + index] = (
+            0,
+            self._get_template_offset(table_map),
+        )
+        state[expected_event_kernels.MAP_COUNT] = max(count, index + 1)
 
-    def _column_count(self, table_id: int) -> int | None:
+    def _get_column_count(self, table_id: int) -> int | None:
         """Return the number of columns of the valid map; None if there is no such map."""
         state = self._state
-        for index in range(state[kernels.MAP_COUNT]):
-            if state[kernels.MAP_IDS + index] == table_id:
-                return int(state[kernels.MAP_COLUMNS + index])
+        for index in range(state[expected_event_kernels.MAP_COUNT]):
+            if state[expected_event_kernels.MAP_IDS + index] == table_id:
+                return int(state[expected_event_kernels.MAP_COLUMNS + index])
         return self._extra_maps.get(table_id)
 
-    def check_rows(self, event: Event, window: memoryview, repeat_reports: bool) -> Iterator[EventFault]:
+    def check_row_event(self, event: Event, window: memoryview, repeat_reports: bool) -> Iterator[EventFault]:
         """Yield faults of a row event.
 
         `repeat_reports`: also report faults that were already reported for the first statement with this map.
         """
         header = parse_rows_head(event.code, event.body, self.maps.id_size)
         is_last = bool(header.flags & STMT_END)
-        columns = self._column_count(header.table_id)
+        columns = self._get_column_count(header.table_id)
         self.read_pending_maps(window)
-        has_new_map = bool(self._state[kernels.HAS_NEW_MAP])
-        self._state[kernels.HAS_ROWS] = 1
+        has_new_map = bool(self._state[expected_event_kernels.HAS_NEW_MAP])
+        self._state[expected_event_kernels.HAS_ROWS] = 1
         if is_last:
             self.forget_table_maps()
         if header.table_id == DUMMY_TABLE_ID and is_last:
             return
         if columns is None:
-            yield from self._check_missing_map(event, header.table_id)
+            yield from self._iter_missing_map_fault(event, header.table_id)
         elif columns != header.n_cols:
             text = (
                 f"the row event has {header.n_cols} columns, the TABLE_MAP of table id {header.table_id} has {columns}"
@@ -462,7 +485,7 @@ class RowRules:
             if reports:
                 yield EventFault("payload-undecodable", f"{UNKNOWN_FRACTIONS}: {error.args[0]}", "old-fractions", _W)
 
-    def _check_missing_map(self, event: Event, table_id: int) -> Iterator[EventFault]:
+    def _iter_missing_map_fault(self, event: Event, table_id: int) -> Iterator[EventFault]:
         """Yield the fault of a row event without a table map, or of one whose table id was overwritten by zeros."""
         body = bytes(event.body)
         zeros = len(body) - len(body.lstrip(b"\0"))
@@ -484,24 +507,26 @@ class RowRules:
     def read_pending_maps(self, window: memoryview) -> None:
         """Read the valid maps that the compiled path passed over; `window` must contain their bodies."""
         state = self._state
-        for index in range(state[kernels.MAP_COUNT]):
-            body_start = state[kernels.MAP_BODY_STARTS + index]
+        for index in range(state[expected_event_kernels.MAP_COUNT]):
+            body_start = state[expected_event_kernels.MAP_BODY_STARTS + index]
             if body_start:
-                self.maps.add_map(bytes(window[body_start : state[kernels.MAP_BODY_ENDS + index]]))
-                state[kernels.MAP_BODY_STARTS + index] = 0
+                self.maps.add_table_map(bytes(window[body_start : state[expected_event_kernels.MAP_BODY_ENDS + index]]))
+                state[expected_event_kernels.MAP_BODY_STARTS + index] = 0
 
     def forget_table_maps(self) -> None:
         """End the statement: its maps become invalid."""
         self._extra_maps.clear()
-        self._state[kernels.MAP_COUNT] = self._state[kernels.HAS_ROWS] = self._state[kernels.HAS_NEW_MAP] = 0
+        self._state[expected_event_kernels.MAP_COUNT] = self._state[expected_event_kernels.HAS_ROWS] = self._state[
+            expected_event_kernels.HAS_NEW_MAP
+        ] = 0
 
-    def check_group_end(self) -> Iterator[EventFault]:
+    def check_statement_closed(self) -> Iterator[EventFault]:
         """Yield a fault if a statement is open at the end of the transaction."""
         state = self._state
-        if state[kernels.HAS_ROWS]:
+        if state[expected_event_kernels.HAS_ROWS]:
             text = "the transaction ends, but the last row event of its statement has no STMT_END flag"
             yield EventFault("incomplete-transaction", text, "statement-open")
-        elif state[kernels.MAP_COUNT]:
+        elif state[expected_event_kernels.MAP_COUNT]:
             yield EventFault("dangling-reference", "TABLE_MAP without row events", "map-without-rows", _W)
         self.forget_table_maps()
 
@@ -517,9 +542,9 @@ _MAX_XA_PART = 64
 """Maximum size of gtrid and of bqual in bytes."""
 
 
-def find_xa_id_fault(body: bytes) -> str | None:
+def explain_unreadable_xa_id(xa_prepare_body: bytes) -> str | None:
     """Return why MariaDB does not read an XA_PREPARE; None if it does. It checks no end of the event."""
-    gtrid, bqual = _read_xa_sizes(body)
+    gtrid, bqual = _read_xa_sizes(xa_prepare_body)
     if not 0 < gtrid <= _MAX_XA_PART:
         return f"gtrid has {gtrid} bytes, MariaDB reads 1 to {_MAX_XA_PART}"
     if not 0 <= bqual <= _MAX_XA_PART:
@@ -537,45 +562,48 @@ class CommitRules:
         self._state, self._is_mariadb = state, is_mariadb
         self._xa_states = XaStates(MAX_XA_STATES)
 
-    def check_xid(self, number: int, subject: str) -> Iterator[EventFault]:
+    def check_and_remember_xid(self, number: int, subject: str) -> Iterator[EventFault]:
         """Yield a fault if a recent transaction has the same XID, and remember it."""
         state = self._state
         signed = number - (1 << 64) if number >> 63 else number
-        if 0 < signed <= state[kernels.HIGHEST_XID] and signed in self._recent_xids():
+        if 0 < signed <= state[expected_event_kernels.HIGHEST_XID] and signed in self._get_recent_xids():
             text = f"{subject} with XID {number}, which another transaction already has"
             yield EventFault("duplicate-sequence", text, "xid-twice", None, {"xid": number})
-        state[kernels.HIGHEST_XID] = max(state[kernels.HIGHEST_XID], signed)
-        state[kernels.XID_RING + (state[kernels.XID_COUNT] & kernels.XID_RING_SIZE - 1)] = signed
-        state[kernels.XID_COUNT] += 1
+        state[expected_event_kernels.HIGHEST_XID] = max(state[expected_event_kernels.HIGHEST_XID], signed)
+        state[
+            expected_event_kernels.XID_RING
+            + (state[expected_event_kernels.XID_COUNT] & expected_event_kernels.XID_RING_SIZE - 1)
+        ] = signed
+        state[expected_event_kernels.XID_COUNT] += 1
 
-    def _recent_xids(self) -> Any:
+    def _get_recent_xids(self) -> Any:
         """Return the remembered XIDs."""
-        count = min(self._state[kernels.XID_COUNT], kernels.XID_RING_SIZE)
-        return self._state[kernels.XID_RING : kernels.XID_RING + count]
+        count = min(self._state[expected_event_kernels.XID_COUNT], expected_event_kernels.XID_RING_SIZE)
+        return self._state[expected_event_kernels.XID_RING : expected_event_kernels.XID_RING + count]
 
-    def check_prepare(self, event: Event) -> Iterator[EventFault]:
+    def check_xa_prepare(self, event: Event) -> Iterator[EventFault]:
         """Yield faults of an XA_PREPARE event."""
         try:
             one_phase, *xid_parts = parse_xa_prepare(bytes(event.body))
         except MalformedError as error:
             yield EventFault("payload-undecodable", f"XA_PREPARE: {error.args[0]}", "xa-id")
             return
-        refusal = find_xa_id_fault(bytes(event.body)) if self._is_mariadb else None
+        refusal = explain_unreadable_xa_id(bytes(event.body)) if self._is_mariadb else None
         if refusal is not None:
             yield EventFault("payload-undecodable", f"XA_PREPARE: {refusal}", "xa-id-size")
             return
-        fault = self._xa_states.prepare(XaId(*xid_parts), one_phase=one_phase)
+        fault = self._xa_states.record_prepare_and_find_fault(XaId(*xid_parts), one_phase=one_phase)
         if fault is not None:
             yield EventFault("duplicate-sequence", fault, "xa-prepared-twice")
 
-    def check_finish(self, sql: bytes) -> Iterator[EventFault]:
+    def check_xa_finish(self, sql: bytes) -> Iterator[EventFault]:
         """Yield faults of XA COMMIT or XA ROLLBACK of a prepared transaction."""
         finish = parse_xa_finish(sql)
         if finish is None:
             text = f"not an XA identifier: {sql[:80].decode('utf-8', 'backslashreplace')}"
             yield EventFault("payload-undecodable", text, "xa-id")
             return
-        fault = self._xa_states.finish(finish.xa_id)
+        fault = self._xa_states.record_finish_and_find_fault(finish.xa_id)
         if fault is not None:
             yield EventFault("duplicate-sequence", fault, "xa-finished-twice")
 
@@ -596,12 +624,12 @@ class PayloadRules:
         self._description = description
         self._commits = commits
         self._maps = TableMaps(is_mariadb=False)
-        self._state = [0] * kernels.STATE_SIZE
+        self._state = [0] * expected_event_kernels.STATE_SIZE
         self._rows = RowRules(self._state, self._maps, limits, compile_)
 
     def check_payload(self, batch: Batch) -> Iterator[EventFault]:
         """Yield faults of the events of one payload."""
-        groups = TransactionGroups(group=AFTER_GTID)
+        groups = TransactionGroupState(group=AFTER_GTID)
         self._rows.forget_table_maps()
         self._maps.by_id.clear()
         step = GroupStep.OPENS
@@ -613,24 +641,24 @@ class PayloadRules:
                     "incomplete-transaction", "events follow the end of the transaction", "payload-nesting"
                 )
                 return
-            step = groups.add_event(event.code, event.body)
+            step = groups.advance_to_event(event.code, event.body)
             if groups.fault:
                 yield EventFault("incomplete-transaction", f"inside the payload: {groups.fault}", "payload-nesting")
             yield from self._check_body(event, index, batch.window)
         if step is not GroupStep.ENDS:
             text = "the events inside the payload do not end with XID or COMMIT"
             yield EventFault("incomplete-transaction", text, "payload-open")
-        yield from self._rows.check_group_end()
+        yield from self._rows.check_statement_closed()
 
     def _check_body(self, event: Event, index: int, window: memoryview) -> Iterator[EventFault]:
         """Yield faults of one body."""
         try:
             if event.code == EventType.TABLE_MAP:
-                self._rows.add_map(event)
+                self._rows.add_table_map(event)
             elif event.code in ROW_EVENTS:
-                yield from self._rows.check_rows(event, window, True)
+                yield from self._rows.check_row_event(event, window, True)
             elif event.code == EventType.XID:
-                yield from self._commits.check_xid(parse_xid(bytes(event.body)), "a transaction")
+                yield from self._commits.check_and_remember_xid(parse_xid(bytes(event.body)), "a transaction")
             else:
                 decode_body(event.code, event.body, self._description, event.server_id)
         except (MalformedError, DecompressionError) as error:

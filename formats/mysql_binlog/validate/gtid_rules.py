@@ -16,10 +16,10 @@ from binlogtool.formats.binlog_events.event_schemas import Event, EventFault
 from binlogtool.formats.binlog_events.gtid.gtid_events import (
     ListedGtid,
     MysqlGtid,
-    PreviousGtids,
+    PreviousGtidsOfSource,
     find_impossible_interval,
+    format_gtid_source,
     format_range,
-    format_source,
     read_gtid_list,
     read_mariadb_gtid,
     read_mysql_gtid,
@@ -28,11 +28,11 @@ from binlogtool.formats.binlog_events.gtid.gtid_events import (
 from binlogtool.formats.binlog_events.gtid.gtid_sets import (
     GtidState,
     IntervalSet,
-    state_of_gtid_list,
-    state_of_previous_gtids,
+    build_state_from_gtid_list,
+    build_state_from_previous_gtids,
 )
 from binlogtool.formats.binlog_events.wire_format import EventType
-from binlogtool.formats.mysql_binlog.validate import kernels
+from binlogtool.formats.mysql_binlog.validate import expected_event_kernels
 
 # --- Facts about one file that the validation of a log set needs ---
 
@@ -68,7 +68,7 @@ class BinlogFacts(msgspec.Struct, frozen=True):
     is_relay: bool
     checksum: str
     in_use: bool
-    previous: tuple[PreviousGtids, ...] | None
+    previous: tuple[PreviousGtidsOfSource, ...] | None
     listed: tuple[ListedGtid, ...] | None
     gtids: Mapping[str, tuple[NumberRange, ...]]
     lost_ranges: tuple[tuple[str, int, int], ...]
@@ -112,7 +112,7 @@ class GtidOrderRules:
         self._relay = relay
         self.seen: dict[str, IntervalSet] = {}
         self.earlier_numbers: dict[str, IntervalSet] = {}
-        self.previous: tuple[PreviousGtids, ...] | None = None
+        self.previous: tuple[PreviousGtidsOfSource, ...] | None = None
         self.listed: tuple[ListedGtid, ...] | None = None
         self.listed_last: dict[tuple[int, int], int] = {}
         self.last_by_series: dict[str | int, int] = {}
@@ -124,11 +124,11 @@ class GtidOrderRules:
         self._may_jump_sequence = False
         self.has_too_many_sources = False
 
-    def set_relay(self) -> None:
+    def mark_as_relay_log(self) -> None:
         """Record that the file is a relay log."""
         self._relay = True
 
-    def skip_damage(self) -> None:
+    def allow_jumps_after_damage(self) -> None:
         """Record that a part of the file was skipped."""
         self.import_numbers_from_kernel()
         self._may_jump = set(self.last_by_series)
@@ -137,14 +137,19 @@ class GtidOrderRules:
     def import_numbers_from_kernel(self) -> None:
         """Fetch the run of numbers that the compiled path tracked."""
         state, current = self._state, self._current
-        if current is not None and state[kernels.RUN_START]:
+        if current is not None and state[expected_event_kernels.RUN_START]:
             source, series = current
-            self.seen[source].add(state[kernels.RUN_START], state[kernels.LAST_GTID_NUMBER] + 1)
-            self.last_by_series[series] = self.last_number = state[kernels.LAST_GTID_NUMBER]
+            self.seen[source].add_interval(
+                state[expected_event_kernels.RUN_START], state[expected_event_kernels.LAST_GTID_NUMBER] + 1
+            )
+            self.last_by_series[series] = self.last_number = state[expected_event_kernels.LAST_GTID_NUMBER]
         self._current = None
-        state[kernels.GTID_STREAM], state[kernels.RUN_START] = kernels.NOBODY, 0
+        state[expected_event_kernels.GTID_STREAM], state[expected_event_kernels.RUN_START] = (
+            expected_event_kernels.NOBODY,
+            0,
+        )
 
-    def check_event(self, event: Event) -> Iterator[EventFault]:
+    def check_gtid_event(self, event: Event) -> Iterator[EventFault]:
         """Yield faults of a GTID event, or of an event that lists GTIDs of earlier files.
 
         Raises:
@@ -162,7 +167,7 @@ class GtidOrderRules:
 
     # -- MySQL ---------------------------------------------------------------------------------------------------------
 
-    def _store_previous_gtids(self, sources: Sequence[PreviousGtids]) -> Iterator[EventFault]:
+    def _store_previous_gtids(self, sources: Sequence[PreviousGtidsOfSource]) -> Iterator[EventFault]:
         """Store the sets of PREVIOUS_GTIDS, and yield a fault if MySQL does not decode them."""
         impossible = find_impossible_interval(sources)
         if impossible is not None:
@@ -174,14 +179,16 @@ class GtidOrderRules:
         if self._relay:
             return
         for source in sources:
-            self.earlier_numbers[format_source(source.sid, source.tag)] = IntervalSet(source.intervals)
+            self.earlier_numbers[format_gtid_source(source.sid, source.tag)] = IntervalSet(source.intervals)
 
     def _check_mysql_gtid(self, event: Event, gtid: MysqlGtid) -> Iterator[EventFault]:
         """Yield faults of MySQL's GTID."""
         self.import_numbers_from_kernel()
         length = 0 if self._relay else gtid.transaction_length or 0
-        self._state[kernels.EXPECTED_GROUP_END] = event.start + min(length, _MAX_TRACKED_NUMBER) if length else 0
-        yield from self._check_sequence_number(gtid)
+        self._state[expected_event_kernels.EXPECTED_GROUP_END] = (
+            event.start + min(length, _MAX_TRACKED_NUMBER) if length else 0
+        )
+        yield from self._check_logical_clock(gtid)
         if event.code == EventType.ANONYMOUS_GTID:
             return
         source, number = gtid.source, gtid.gno
@@ -204,15 +211,24 @@ class GtidOrderRules:
         halves = (gtid.sid[:8], gtid.sid[8:])
         low, high = (int.from_bytes(half, "little", signed=True) for half in halves)
         self._record_and_track_number(
-            source, source, number, max(highest, number), kernels.MYSQL if is_tracked else kernels.NOBODY, low, high
+            source,
+            source,
+            number,
+            max(highest, number),
+            expected_event_kernels.MYSQL if is_tracked else expected_event_kernels.NOBODY,
+            low,
+            high,
         )
 
-    def _check_sequence_number(self, gtid: MysqlGtid) -> Iterator[EventFault]:
+    def _check_logical_clock(self, gtid: MysqlGtid) -> Iterator[EventFault]:
         """Yield faults of sequence_number and last_committed."""
         number, committed = gtid.sequence_number, gtid.last_committed
         if number is None or committed is None or number <= 0:
             return
-        last, self._state[kernels.LAST_SEQUENCE_NUMBER] = self._state[kernels.LAST_SEQUENCE_NUMBER], number
+        last, self._state[expected_event_kernels.LAST_SEQUENCE_NUMBER] = (
+            self._state[expected_event_kernels.LAST_SEQUENCE_NUMBER],
+            number,
+        )
         if self._relay or self._may_jump_sequence:
             self._may_jump_sequence = False
             return
@@ -245,7 +261,7 @@ class GtidOrderRules:
     def _check_mariadb_gtid(self, event: Event, body: bytes) -> Iterator[EventFault]:
         """Yield faults of MariaDB's GTID."""
         self.import_numbers_from_kernel()
-        self._state[kernels.EXPECTED_GROUP_END] = 0
+        self._state[expected_event_kernels.EXPECTED_GROUP_END] = 0
         gtid = read_mariadb_gtid(body)
         domain, number = gtid.domain_id, gtid.seq_no
         source = f"{domain}-{event.server_id}"
@@ -261,11 +277,13 @@ class GtidOrderRules:
             text = f"GTID {name} follows number {last} of domain {domain}; only allowed without strict mode"
             yield EventFault("sequence-regression", text, "gtid-falls", _W, facts)
         elif last is not None and number > last + 1:
-            yield self._gap_fault(domain, last, number, source, name)
+            yield self._make_gap_fault(domain, last, number, source, name)
         highest = max(numbers.highest, last or 0, number)
-        self._record_and_track_number(source, domain, number, highest, kernels.MARIADB, domain, event.server_id)
+        self._record_and_track_number(
+            source, domain, number, highest, expected_event_kernels.MARIADB, domain, event.server_id
+        )
 
-    def _gap_fault(self, domain: int, last: int, number: int, source: str, name: str) -> EventFault:
+    def _make_gap_fault(self, domain: int, last: int, number: int, source: str, name: str) -> EventFault:
         """Return the fault of a gap in a domain."""
         missing = format_range(last + 1, number, "..")
         text = f"GTID {name} follows number {last} of domain {domain}: {missing} missing"
@@ -303,18 +321,22 @@ class GtidOrderRules:
         """Record a number, and let the compiled path track its source from here on."""
         state = self._state
         self._may_jump.discard(series)
-        self.seen.get(source, IntervalSet()).add(number, number + 1)
+        self.seen.get(source, IntervalSet()).add_interval(number, number + 1)
         self.last_by_series[series] = number
         self.first_number = number if self.first_number is None else self.first_number
         self.last_number = number
         if source not in self.seen or highest >= _MAX_TRACKED_NUMBER:
             return
         self._current = (source, series)
-        state[kernels.GTID_STREAM], state[kernels.SOURCE_A], state[kernels.SOURCE_B] = stream, source_a, source_b
-        state[kernels.LAST_GTID_NUMBER] = state[kernels.RUN_START] = number
-        state[kernels.HIGHEST_GTID_NUMBER] = highest
+        (
+            state[expected_event_kernels.GTID_STREAM],
+            state[expected_event_kernels.SOURCE_A],
+            state[expected_event_kernels.SOURCE_B],
+        ) = stream, source_a, source_b
+        state[expected_event_kernels.LAST_GTID_NUMBER] = state[expected_event_kernels.RUN_START] = number
+        state[expected_event_kernels.HIGHEST_GTID_NUMBER] = highest
 
-    def finish(self) -> Iterator[EventFault]:
+    def iter_gap_faults(self) -> Iterator[EventFault]:
         """Yield faults of gaps between MySQL's GTIDs.
 
         Gaps are legal on a replica that commits in parallel, so they are only checked at the end.
@@ -326,14 +348,14 @@ class GtidOrderRules:
         if self.listed is not None or self._relay:
             return
         for source, numbers_seen in self.seen.items():
-            yield from (self._missing_fault(source, hole) for hole in self._find_gaps(source, numbers_seen))
+            yield from (self._make_missing_fault(source, hole) for hole in self._find_gaps(source, numbers_seen))
 
     def _find_gaps(self, source: str, numbers: IntervalSet) -> list[tuple[int, int]]:
         """Return the gaps directly before a number of this file that have a known number below them."""
         all_numbers = IntervalSet([*self.earlier_numbers.get(source, ()), *numbers])
         return [hole for hole in all_numbers.iter_gaps() if hole[1] in numbers][:MAX_SOURCES]
 
-    def _missing_fault(self, source: str, gap: tuple[int, int]) -> EventFault:
+    def _make_missing_fault(self, source: str, gap: tuple[int, int]) -> EventFault:
         """Return the fault of missing numbers."""
         first, stop = gap
         text = f"GTID {source}:{format_range(first, stop)} {'is' if stop == first + 1 else 'are'} missing"
@@ -343,7 +365,7 @@ class GtidOrderRules:
         return EventFault("gap-in-sequence", text, "gtid-gap", _W, facts)
 
 
-def format_gtids(seen: Mapping[str, IntervalSet], is_mariadb: bool) -> str:
+def format_file_gtids(seen: Mapping[str, IntervalSet], is_mariadb: bool) -> str:
     """Return all GTIDs of a file in compact form: `uuid:1-5:7`, or `0-1-1..5` (domain, server, numbers) for MariaDB."""
     if not is_mariadb:
         return ", ".join(f"{source}:{found.format_text()}" for source, found in seen.items() if found)
@@ -355,19 +377,19 @@ def format_gtids(seen: Mapping[str, IntervalSet], is_mariadb: bool) -> str:
 # --- GTID states before and after a file ---
 
 
-def get_state_before(facts: BinlogFacts) -> GtidState | None:
+def get_gtid_state_before(facts: BinlogFacts) -> GtidState | None:
     """Return the GTID state in PREVIOUS_GTIDS or GTID_LIST; None if the file has neither."""
     if facts.previous is not None:
-        return state_of_previous_gtids(facts.previous)
-    return None if facts.listed is None or facts.is_relay else state_of_gtid_list(facts.listed)
+        return build_state_from_previous_gtids(facts.previous)
+    return None if facts.listed is None or facts.is_relay else build_state_from_gtid_list(facts.listed)
 
 
-def get_state_after(facts: BinlogFacts) -> GtidState | None:
+def get_gtid_state_after(facts: BinlogFacts) -> GtidState | None:
     """Return the GTID state at the end; GTIDs that the validator reports as lost in damaged ranges are included."""
-    state = get_state_before(facts)
+    state = get_gtid_state_before(facts)
     if state is not None:
         for source, ranges in facts.gtids.items():
-            state.extend(source, ranges)
+            state.add_intervals(source, ranges)
         for source, start, stop in facts.lost_ranges:
-            state.extend(source, [(start, stop)])
+            state.add_intervals(source, [(start, stop)])
     return state

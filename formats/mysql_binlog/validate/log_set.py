@@ -24,8 +24,8 @@ from binlogtool.formats.binlog_events.gtid.gtid_sets import (
     GtidRange,
     GtidState,
     MariadbGtidState,
-    format_ranges,
-    ranges_to_json,
+    format_gtid_ranges,
+    gtid_ranges_to_json,
 )
 from binlogtool.formats.binlog_events.wire_format import parse_version_numbers
 from binlogtool.formats.mysql_binlog.index_and_state_files import (
@@ -33,16 +33,16 @@ from binlogtool.formats.mysql_binlog.index_and_state_files import (
     GtidIndexContext,
     IndexListing,
     LogName,
-    TextContext,
-    TextKind,
+    TextFileContext,
+    TextFileKind,
     parse_log_name,
     to_printable,
 )
 from binlogtool.formats.mysql_binlog.validate.gtid_rules import (
     BinlogFacts,
     FileReference,
-    get_state_after,
-    get_state_before,
+    get_gtid_state_after,
+    get_gtid_state_before,
 )
 
 # --- Link between two consecutive files of a log ---
@@ -66,12 +66,12 @@ class ChainedLog(msgspec.Struct, frozen=True, eq=False):
     @property
     def rotation(self) -> FileReference | None:
         """The last ROTATE that the server itself wrote; None without one."""
-        return _split_rotations(self)[0]
+        return _separate_own_rotation(self)[0]
 
     @property
     def sources(self) -> Sequence[str]:
         """Names of the source's files in the ROTATE events of a relay log."""
-        return _split_rotations(self)[1]
+        return _separate_own_rotation(self)[1]
 
     @property
     def size(self) -> int:
@@ -85,7 +85,7 @@ class ChainedLog(msgspec.Struct, frozen=True, eq=False):
     @property
     def gtid_list_offset(self) -> int:
         """Offset of the event that lists the GTIDs of earlier files."""
-        return 0 if self.facts is None else self.format_description_offset + self.head_size
+        return 0 if self.facts is None else self.format_description_offset + self.description_size
 
     @property
     def format_description_offset(self) -> int:
@@ -93,14 +93,14 @@ class ChainedLog(msgspec.Struct, frozen=True, eq=False):
         return 0 if self.member.layout is None else self.member.layout.frames_at
 
     @property
-    def head_size(self) -> int:
+    def description_size(self) -> int:
         """Size of FORMAT_DESCRIPTION in bytes."""
         size: int = 0 if self.member.layout is None else self.member.layout.context.description.size
         return size
 
 
 @lru_cache(maxsize=8)
-def _split_rotations(log: ChainedLog) -> tuple[FileReference | None, Sequence[str]]:
+def _separate_own_rotation(log: ChainedLog) -> tuple[FileReference | None, Sequence[str]]:
     """Return the server's own last ROTATE and the names of the source's files; the last few results are cached."""
     facts = log.facts
     if facts is None:
@@ -113,7 +113,7 @@ def _split_rotations(log: ChainedLog) -> tuple[FileReference | None, Sequence[st
 @lru_cache(maxsize=4)
 def _get_states(log: ChainedLog) -> tuple[GtidState | None, GtidState | None]:
     """Return the GTID states before and after a file. Only a few are cached: 100,000 files would need much memory."""
-    return (None, None) if log.facts is None else (get_state_before(log.facts), get_state_after(log.facts))
+    return (None, None) if log.facts is None else (get_gtid_state_before(log.facts), get_gtid_state_after(log.facts))
 
 
 def is_rotation_target(before: ChainedLog, name: LogName) -> bool:
@@ -135,10 +135,10 @@ def _find_gtids_missing_between(before: ChainedLog, after: ChainedLog) -> tuple[
     end, start = _get_states(before)[1], _get_states(after)[0]
     if end is None or start is None or before.facts is None:
         return [], []
-    unknown = start.find_missing(end)
+    unknown = start.find_missing_transactions(end)
     if before.facts.open_group is not None and len(unknown) == 1 and unknown[0].first == unknown[0].last:
         unknown = []  # the GTID of the transaction open at the end, which the server rolled back
-    return end.find_missing(start), unknown
+    return end.find_missing_transactions(start), unknown
 
 
 def is_proven_successor(before: ChainedLog, after: ChainedLog) -> bool:
@@ -194,45 +194,53 @@ def _iter_exchange_proofs(logs: Sequence[ChainedLog], log: ChainedLog) -> Iterat
             yield f"its GTIDs and those of {to_printable(other.name.name)} do not follow each other"
 
 
-def check_link(before: ChainedLog, after: ChainedLog) -> Iterator[SetFinding]:
+def check_consecutive_files(before: ChainedLog, after: ChainedLog) -> Iterator[SetFinding]:
     """Yield findings about two files with consecutive numbers."""
-    yield from _check_rotation(before, after)
+    yield from _check_rotate_target(before, after)
     lost, unknown = _find_gtids_missing_between(before, after)
     damage_start = None if before.member.tail is None else before.member.tail.first_damage
     if lost and damage_start is not None:
-        text = f"transactions lost in the damaged part: {format_ranges(lost)}"
+        text = f"transactions lost in the damaged part: {format_gtid_ranges(lost)}"
         yield SetFinding(
             before.member.name,
-            make_finding("gap-in-sequence", damage_start, 0, text, missing_gtids=ranges_to_json(lost)),
+            make_finding("gap-in-sequence", damage_start, 0, text, missing_gtids=gtid_ranges_to_json(lost)),
         )
     elif lost:
-        text = f"transactions are missing between {to_printable(before.name.name)} and this file: {format_ranges(lost)}"
-        yield _gtid_list_finding(after, "gap-in-sequence", text, lost)
+        text = (
+            f"transactions are missing between {to_printable(before.name.name)} and this file: "
+            f"{format_gtid_ranges(lost)}"
+        )
+        yield _make_gtid_list_finding(after, "gap-in-sequence", text, lost)
     if unknown:
-        text = f"transactions at the end of {to_printable(before.name.name)} are unknown here: {format_ranges(unknown)}"
+        text = (
+            f"transactions at the end of {to_printable(before.name.name)} are unknown here: "
+            f"{format_gtid_ranges(unknown)}"
+        )
         is_after_crash = before.facts is not None and before.facts.is_mariadb and before.facts.in_use
         if is_after_crash:
             text += (
                 "; MariaDB writes an older list if its crash recovery read several files, and continues "
                 "the numbers from the log"
             )
-        yield _gtid_list_finding(
+        yield _make_gtid_list_finding(
             after, "sequence-regression", text, unknown, severity=Severity.NOTE if is_after_crash else None
         )
     yield from _check_source_files(before, after)
 
 
-def _gtid_list_finding(
-    log: ChainedLog, id_: str, text: str, gtid_ranges: list[GtidRange], severity: Severity | None = None
+def _make_gtid_list_finding(
+    log: ChainedLog, finding_id: str, text: str, gtid_ranges: list[GtidRange], severity: Severity | None = None
 ) -> SetFinding:
     """Return a finding at the event that lists the GTIDs of earlier files."""
     facts: dict[str, Any] = {
-        "missing_gtids" if id_ == "gap-in-sequence" else "unknown_gtids": ranges_to_json(gtid_ranges)
+        "missing_gtids" if finding_id == "gap-in-sequence" else "unknown_gtids": gtid_ranges_to_json(gtid_ranges)
     }
-    return SetFinding(log.member.name, make_finding(id_, log.gtid_list_offset, 0, text, severity=severity, **facts))
+    return SetFinding(
+        log.member.name, make_finding(finding_id, log.gtid_list_offset, 0, text, severity=severity, **facts)
+    )
 
 
-def _check_rotation(before: ChainedLog, after: ChainedLog) -> Iterator[SetFinding]:
+def _check_rotate_target(before: ChainedLog, after: ChainedLog) -> Iterator[SetFinding]:
     """Yield a finding if the ROTATE does not name the next file."""
     rotation = before.rotation
     if rotation is None or rotation.name == after.name.name:
@@ -302,7 +310,7 @@ class ListedFiles:
         """The highest number."""
         return self._numbers[-1]
 
-    def find_outside(self, low: int, high: int) -> tuple[int, Iterator[int]]:
+    def find_listed_outside(self, low: int, high: int) -> tuple[int, Iterator[int]]:
         """Return how many listed numbers are below `low` or above `high`, and an iterator over them."""
         below, above = bisect_left(self._numbers, low), bisect_right(self._numbers, high)
         count = below + len(self._numbers) - above
@@ -319,23 +327,23 @@ class LogChain(msgspec.Struct, frozen=True):
 
 def validate_set(members: Sequence[SetMember]) -> list[SetFinding]:
     """Validate all files together, log by log, and return the findings."""
-    return list(_iter_findings(members))
+    return list(_iter_set_findings(members))
 
 
-def _iter_findings(members: Sequence[SetMember]) -> Iterator[SetFinding]:
+def _iter_set_findings(members: Sequence[SetMember]) -> Iterator[SetFinding]:
     """Yield all findings about the files together."""
-    logs = _group_logs(members)
-    texts = [(member, context) for member in members if isinstance(context := _get_context(member), TextContext)]
-    indexes = [(member, context) for member, context in texts if context.kind is TextKind.INDEX]
+    logs = _group_logs_by_base_name(members)
+    texts = [(member, context) for member in members if isinstance(context := _get_context(member), TextFileContext)]
+    indexes = [(member, context) for member, context in texts if context.kind is TextFileKind.INDEX]
     listings = _collect_listings(indexes)
-    yield from _find_mixed_logs(logs)
+    yield from _iter_mixed_server_findings(logs)
     for base in sorted({*logs, *listings}):
         listed_files, chain_logs = listings.get(base, ListedFiles()), logs.get(base, [])
         if chain_logs:
-            yield from _find_duplicates(chain_logs)
+            yield from _iter_duplicate_number_findings(chain_logs)
             yield from _validate_chain(LogChain(base, _drop_duplicates(chain_logs), listed_files))
         elif listed_files.index is not None:
-            yield _all_missing_finding(listed_files.index, listed_files)
+            yield _make_all_missing_finding(listed_files.index, listed_files)
     for member, context in texts:
         yield from _check_text_file(member, context, logs)
     for member in members:
@@ -345,7 +353,7 @@ def _iter_findings(members: Sequence[SetMember]) -> Iterator[SetFinding]:
             yield SetFinding(member.name, make_finding("extra-member", 0, 0, text))
 
 
-def _find_mixed_logs(logs: Mapping[str, list[ChainedLog]]) -> Iterator[SetFinding]:
+def _iter_mixed_server_findings(logs: Mapping[str, list[ChainedLog]]) -> Iterator[SetFinding]:
     """Yield findings about logs of several servers, by base names and writers; relay logs may be beside a log."""
     is_relay = {base: getattr(_get_context(chain[0].member), "is_relay_log", True) for base, chain in logs.items()}
     binlogs = {base: chain for base, chain in logs.items() if not is_relay[base]}
@@ -376,12 +384,12 @@ def _get_context(member: SetMember) -> Any:
     return None if member.layout is None else member.layout.context
 
 
-def _group_logs(members: Sequence[SetMember]) -> dict[str, list[ChainedLog]]:
+def _group_logs_by_base_name(members: Sequence[SetMember]) -> dict[str, list[ChainedLog]]:
     """Return the log files by base name, sorted by number."""
     logs: dict[str, list[ChainedLog]] = {}
     for member in members:
         name = parse_log_name(member.name)
-        if name is None or isinstance(_get_context(member), TextContext | GtidIndexContext):
+        if name is None or isinstance(_get_context(member), TextFileContext | GtidIndexContext):
             continue
         logs.setdefault(name.base, []).append(ChainedLog(member, name))
     for chain_logs in logs.values():
@@ -407,7 +415,7 @@ def _find_log(logs: Mapping[str, list[ChainedLog]], name: str) -> ChainedLog | N
     return candidates[index] if index < len(candidates) and candidates[index].name.name == name else None
 
 
-def _collect_listings(indexes: Sequence[tuple[SetMember, TextContext]]) -> dict[str, ListedFiles]:
+def _collect_listings(indexes: Sequence[tuple[SetMember, TextFileContext]]) -> dict[str, ListedFiles]:
     """Return the listing of each base name; if two indexes list it, the index with the same base name is used."""
     listings: dict[str, ListedFiles] = {}
     for member, context in indexes:
@@ -417,7 +425,7 @@ def _collect_listings(indexes: Sequence[tuple[SetMember, TextContext]]) -> dict[
     return listings
 
 
-def _all_missing_finding(index: SetMember, listed: ListedFiles) -> SetFinding:
+def _make_all_missing_finding(index: SetMember, listed: ListedFiles) -> SetFinding:
     """Return the finding about an index whose files are all missing."""
     first, last = (
         to_printable(listed.get_listed_name(listed.lowest)),
@@ -430,7 +438,7 @@ def _all_missing_finding(index: SetMember, listed: ListedFiles) -> SetFinding:
     return SetFinding(index.name, make_finding("missing-member", 0, 0, text, missing=len(listed)))
 
 
-def _find_duplicates(logs: list[ChainedLog]) -> Iterator[SetFinding]:
+def _iter_duplicate_number_findings(logs: list[ChainedLog]) -> Iterator[SetFinding]:
     """Yield findings about files with the same number."""
     for first, second in pairwise(logs):
         if first.name.number == second.name.number:
@@ -448,33 +456,33 @@ def _drop_duplicates(logs: list[ChainedLog]) -> list[ChainedLog]:
 
 def _validate_chain(chain: LogChain) -> Iterator[SetFinding]:
     """Yield the findings about one log."""
-    yield from _find_missing(chain)
-    yield from _find_unlisted(chain)
+    yield from _iter_missing_file_findings(chain)
+    yield from _iter_unlisted_file_findings(chain)
     exchanged_pair = find_exchanged_files(chain.logs)
     if exchanged_pair is not None:
         yield from iter_exchanged_findings(chain.logs, exchanged_pair)
     for before, after in pairwise(chain.logs):
         is_exchanged = exchanged_pair is not None and any(log in exchanged_pair for log in (before, after))
         if not is_exchanged and after.name.number == before.name.number + 1:
-            yield from check_link(before, after)
+            yield from check_consecutive_files(before, after)
     yield from _check_last_rotation(chain)
     yield from _check_checkpoints(chain, exchanged_pair or ())
     for log, after in pairwise(chain.logs):
-        yield from _check_closed(chain, log, after)
-    yield from _check_open_groups(chain)
+        yield from _check_log_closed(chain, log, after)
+    yield from _check_continued_transactions(chain)
 
 
-def _find_missing(chain: LogChain) -> Iterator[SetFinding]:
+def _iter_missing_file_findings(chain: LogChain) -> Iterator[SetFinding]:
     """Yield findings about missing files that the index names or that a gap in the numbers shows."""
     newest = chain.logs[-1]
     gaps = [(before, after) for before, after in pairwise(chain.logs) if after.name.number > before.name.number + 1]
-    count, outside = chain.listed.find_outside(chain.logs[0].name.number, newest.name.number)
+    count, outside = chain.listed.find_listed_outside(chain.logs[0].name.number, newest.name.number)
     total = count + sum(after.name.number - before.name.number - 1 for before, after in gaps)
     reported = 0
     for number in islice(outside, MAX_MISSING):
         reported += 1
         last = newest if newest.name.number == number - 1 else None
-        yield _missing_finding(chain, number, last, [], total if reported == MAX_MISSING else 0)
+        yield _make_missing_file_finding(chain, number, last, [], total if reported == MAX_MISSING else 0)
     for before, after in gaps:
         gtid_ranges, _ = _find_gtids_missing_between(before, after)
         for number in range(before.name.number + 1, after.name.number):
@@ -482,11 +490,11 @@ def _find_missing(chain: LogChain) -> Iterator[SetFinding]:
                 return
             reported += 1
             last = before if before.name.number == number - 1 else None
-            yield _missing_finding(chain, number, last, gtid_ranges, total if reported == MAX_MISSING else 0)
+            yield _make_missing_file_finding(chain, number, last, gtid_ranges, total if reported == MAX_MISSING else 0)
             gtid_ranges = []
 
 
-def _missing_finding(
+def _make_missing_file_finding(
     chain: LogChain, number: int, previous: ChainedLog | None, gtid_ranges: list[Any], total: int
 ) -> SetFinding:
     """Return the finding about a missing file, with all evidence that it should exist."""
@@ -502,14 +510,14 @@ def _missing_finding(
     if chain.logs[0].name.number < number < chain.logs[-1].name.number:
         facts["between"] = True
     if gtid_ranges:
-        text += f"; transactions lost: {format_ranges(gtid_ranges)}"
-        facts["missing_gtids"] = ranges_to_json(gtid_ranges)
+        text += f"; transactions lost: {format_gtid_ranges(gtid_ranges)}"
+        facts["missing_gtids"] = gtid_ranges_to_json(gtid_ranges)
     if total > MAX_MISSING:
         text += f" ({total:,} files are missing in all)"
     return SetFinding(file_name, make_finding("missing-member", None, 0, text, **facts))
 
 
-def _find_unlisted(chain: LogChain) -> Iterator[SetFinding]:
+def _iter_unlisted_file_findings(chain: LogChain) -> Iterator[SetFinding]:
     """Yield findings about files missing in the index; replicas skip the transactions of those between listed files."""
     index, listed = chain.listed.index, chain.listed
     if index is None:
@@ -567,7 +575,7 @@ def _check_checkpoints(chain: LogChain, exchanged_logs: Sequence[ChainedLog]) ->
         yield SetFinding(last.member.name, found)
 
 
-def _check_closed(chain: LogChain, log: ChainedLog, next_log: ChainedLog) -> Iterator[SetFinding]:
+def _check_log_closed(chain: LogChain, log: ChainedLog, next_log: ChainedLog) -> Iterator[SetFinding]:
     """Yield findings about a file that was not closed although another one follows."""
     facts, tail = log.facts, log.member.tail
     if facts is None or tail is None:
@@ -591,7 +599,7 @@ def _check_closed(chain: LogChain, log: ChainedLog, next_log: ChainedLog) -> Ite
             text += "when it starts, a server repairs only the newest file"
         note_severity = Severity.WARNING if torn_bytes else Severity.NOTE
         found = make_finding(
-            "unclean-close", log.format_description_offset, log.head_size, text,
+            "unclean-close", log.format_description_offset, log.description_size, text,
             severity=note_severity if never_cleared else severity,
             record=0, torn_bytes=torn_bytes,
         )  # fmt: skip
@@ -599,23 +607,25 @@ def _check_closed(chain: LogChain, log: ChainedLog, next_log: ChainedLog) -> Ite
     elif next_log.facts is not None and is_proven_successor(log, next_log):
         text = f"neither ROTATE nor STOP at the end, and {to_printable(next_log.name.name)} continues exactly there: "
         text += "the server truncated the file in its recovery after a crash"
-        for item in _list_findings(log):
+        for item in _list_file_findings(log):
             if item.id == "unclean-close":
                 yield SetFinding(log.member.name, replace(item, severity=Severity.NOTE, message=text), (item.id,))
-    open_end_findings = [one for one in _list_findings(log) if one.id in _OPEN_ENDS and one.severity is not severity]
+    open_end_findings = [
+        one for one in _list_file_findings(log) if one.id in _OPEN_ENDS and one.severity is not severity
+    ]
     for item in open_end_findings:
         if item.id == "incomplete-transaction" and (facts.is_relay or not facts.in_use):
             continue
-        yield SetFinding(log.member.name, item.with_severity(severity), (item.id,))
+        yield SetFinding(log.member.name, item.copy_with_severity(severity), (item.id,))
 
 
-def _list_findings(log: ChainedLog) -> Sequence[Finding]:
+def _list_file_findings(log: ChainedLog) -> Sequence[Finding]:
     """Return the findings about one file."""
     tail = log.member.tail.findings if log.member.tail is not None else ()
     return (*tail, *(log.member.verdict.findings if log.member.verdict is not None else ()))
 
 
-def _check_open_groups(chain: LogChain) -> Iterator[SetFinding]:
+def _check_continued_transactions(chain: LogChain) -> Iterator[SetFinding]:
     """Yield findings about groups that continue from one MariaDB relay log to the next."""
     for previous, next_log in pairwise(chain.logs):
         first, second = previous.facts, next_log.facts
@@ -645,16 +655,16 @@ def _check_open_groups(chain: LogChain) -> Iterator[SetFinding]:
 
 
 def _check_text_file(
-    member: SetMember, context: TextContext, logs: Mapping[str, list[ChainedLog]]
+    member: SetMember, context: TextFileContext, logs: Mapping[str, list[ChainedLog]]
 ) -> Iterator[SetFinding]:
     """Yield findings about a text file."""
     stem = member.name.rpartition(".")[0]
-    if context.kind is TextKind.STATE:
+    if context.kind is TextFileKind.STATE:
         chain_logs = logs.get(stem)
         yield from _check_state(member, context, chain_logs[-1]) if chain_logs else _unrelated_finding(member)
-    elif context.kind is TextKind.INDEX and not context.listings and stem not in logs:
+    elif context.kind is TextFileKind.INDEX and not context.listings and stem not in logs:
         yield from _unrelated_finding(member)
-    elif context.kind is TextKind.INFO and context.position is not None:
+    elif context.kind is TextFileKind.INFO and context.position is not None:
         # Findings about the position from which the replica continues
         name, offset = context.position
         log, parsed = _find_log(logs, name), parse_log_name(name)
@@ -675,7 +685,7 @@ def _unrelated_finding(member: SetMember) -> Iterator[SetFinding]:
     yield SetFinding(member.name, found, ("bad-header", "torn-tail", "count-out-of-bounds"))
 
 
-def _check_state(member: SetMember, context: TextContext, last: ChainedLog) -> Iterator[SetFinding]:
+def _check_state(member: SetMember, context: TextFileContext, last: ChainedLog) -> Iterator[SetFinding]:
     """Yield findings about a state file, which is written at shutdown and deleted at startup."""
     facts, end_state = last.facts, _get_states(last)[1]
     if facts is None or not context.sound or not isinstance(end_state, MariadbGtidState) or facts.is_damaged:
@@ -690,13 +700,13 @@ def _check_state(member: SetMember, context: TextContext, last: ChainedLog) -> I
         yield SetFinding(member.name, make_finding("meta-mismatch", 0, 0, text, severity=Severity.WARNING))
     elif end_state.last_numbers != context.last_numbers:
         state = MariadbGtidState(context.last_numbers)
-        missing, unknown = state.find_missing(end_state), end_state.find_missing(state)
+        missing, unknown = state.find_missing_transactions(end_state), end_state.find_missing_transactions(state)
         if unknown and not missing:
             yield _report_lost_end(member, last, unknown)
             return
         text = f"it does not contain the state at the end of {to_printable(last.name.name)}"
-        text += f"; not in it: {format_ranges(missing)}" if missing else ""
-        text += f"; not in the log: {format_ranges(unknown)}" if unknown else ""
+        text += f"; not in it: {format_gtid_ranges(missing)}" if missing else ""
+        text += f"; not in the log: {format_gtid_ranges(unknown)}" if unknown else ""
         found = make_finding(
             "meta-mismatch", 0, 0, text, state=dict(context.last_numbers), log=dict(end_state.last_numbers)
         )
@@ -709,6 +719,6 @@ def _report_lost_end(member: SetMember, last: ChainedLog, lost: list[GtidRange])
     text = (
         f"{to_printable(name)} does not exist, or {to_printable(member.name)} is from another time: the server stopped "
     )
-    text += f"after {to_printable(last.name.name)}; transactions lost: {format_ranges(lost)}"
-    facts: dict[str, Any] = {"missing": to_printable(name), "missing_gtids": ranges_to_json(lost)}
+    text += f"after {to_printable(last.name.name)}; transactions lost: {format_gtid_ranges(lost)}"
+    facts: dict[str, Any] = {"missing": to_printable(name), "missing_gtids": gtid_ranges_to_json(lost)}
     return SetFinding(name, make_finding("missing-member", None, 0, text, **facts))

@@ -169,7 +169,7 @@ def to_python(value: MpNode) -> Any:
     if value.kind is MpKind.ARRAY:
         return [to_python(item) for item in value.value]
     if value.kind is MpKind.MAP:
-        return _to_dict([(to_python(k), to_python(v)) for k, v in value.value])
+        return _pairs_to_json_map([(to_python(k), to_python(v)) for k, v in value.value])
     if value.kind is MpKind.EXT:
         return decode_extension(value.value.code, value.value.data)
     if value.kind in (MpKind.FLOAT, MpKind.DOUBLE):
@@ -184,7 +184,7 @@ def to_json_float(value: float) -> Any:
     return {"$float": "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"}
 
 
-def _to_dict(pairs: list[tuple[Any, Any]]) -> Any:
+def _pairs_to_json_map(pairs: list[tuple[Any, Any]]) -> Any:
     if all(type(key) is str for key, _ in pairs):
         named = dict(pairs)
     elif all(type(key) in (str, int) for key, _ in pairs):
@@ -195,58 +195,59 @@ def _to_dict(pairs: list[tuple[Any, Any]]) -> Any:
     return named if exact else {"$map": [list(pair) for pair in pairs]}
 
 
-def check_exact(value: Any, pairs: int, depth: int) -> Any:
+def convert_if_exact(decoded_value: Any, stored_pair_count: int, max_depth: int) -> Any:
     """Return a value decoded by msgspec if it is exact: no lost pairs, integer keys as text, not nested too deep.
 
     Args:
-        pairs: number of pairs in all maps of the value.
+        stored_pair_count: number of pairs in all maps of the value.
 
     Raises:
         InexactValueError: a map lost pairs or has other keys.
-        MalformedError: nested deeper than `depth`.
+        MalformedError: nested deeper than `max_depth`.
     """
-    if _is_exact(value, pairs, depth):
-        return value
-    missing_pairs = [pairs]
-    result = _convert_nested(value, depth, missing_pairs)
+    if _is_exact(decoded_value, stored_pair_count, max_depth):
+        return decoded_value
+    missing_pairs = [stored_pair_count]
+    result = _convert_map_keys_to_text(decoded_value, max_depth, missing_pairs)
     if missing_pairs[0]:
         raise InexactValueError
     return result
 
 
-def _is_exact(value: Any, pairs: int, depth: int) -> bool:
+def _is_exact(value: Any, stored_pair_count: int, max_depth: int) -> bool:
     """Return whether a value is exact in the most frequent case: all keys are texts, no marks, no lost pairs."""
     level = [value]
-    while level and depth > 0:
+    while level and max_depth > 0:
         next_level: list[Any] = []
         for item in level:
             if type(item) is dict:
                 for key in item:
                     if type(key) is not str or key[:1] == "$":
                         return False
-                pairs -= len(item)
+                stored_pair_count -= len(item)
                 next_level += [inner for inner in item.values() if type(inner) in _CONTAINER_TYPES]
             else:
                 next_level += [inner for inner in item if type(inner) in _CONTAINER_TYPES]
         level = next_level
-        depth -= 1
-    return not level and not pairs
+        max_depth -= 1
+    return not level and not stored_pair_count
 
 
-def _convert_nested(value: Any, depth: int, missing_pairs: list[int]) -> Any:
+def _convert_map_keys_to_text(value: Any, max_depth: int, missing_pairs: list[int]) -> Any:
     kind = type(value)
     if kind is list:
-        if depth <= 0:
+        if max_depth <= 0:
             raise nesting_error()
         return [
-            _convert_nested(item, depth - 1, missing_pairs) if type(item) in (list, dict) else item for item in value
+            _convert_map_keys_to_text(item, max_depth - 1, missing_pairs) if type(item) in (list, dict) else item
+            for item in value
         ]
     if kind is not dict or _has_marked_key(value):
         return value
-    if depth <= 0:
+    if max_depth <= 0:
         raise nesting_error()
     missing_pairs[0] -= len(value)
-    named = {_key_to_text(k): _convert_nested(v, depth - 1, missing_pairs) for k, v in value.items()}
+    named = {_key_to_text(k): _convert_map_keys_to_text(v, max_depth - 1, missing_pairs) for k, v in value.items()}
     if len(named) != len(value):
         raise InexactValueError
     return named
@@ -317,17 +318,17 @@ def decode_extension_hook(code: int, data: memoryview) -> Any:
 
 # --- MessagePack values in the annotated view ---
 
-Parts = Generator[PlainPart, None, int]
+PartsThenEnd = Generator[PlainPart, None, int]
 
 _STR, _EXT, _MAP = MpKind.STR, MpKind.EXT, MpKind.MAP
 
 
-def trace_value(data: Any, start: int, end: int, path: str, depth: int, levels: int) -> Parts:
+def trace_value(data: Any, start: int, end: int, path: str, depth: int, allowed_levels: int) -> PartsThenEnd:
     """Trace the value at `data[start]`: yield one leaf, or a container with its parts.
 
     Args:
         depth: level of the field in the hexdump; 0 = the field itself is not named.
-        levels: nesting levels that are still allowed.
+        allowed_levels: nesting levels that are still allowed.
 
     Raises:
         MalformedError: the bytes are not a value; raised after the valid parts were yielded.
@@ -336,7 +337,7 @@ def trace_value(data: Any, start: int, end: int, path: str, depth: int, levels: 
     if token.kind < _EXT:
         yield create_leaf(path, depth, token)
         return token.end
-    return (yield from trace_nested(data, token, end, path, depth, levels))
+    return (yield from trace_container_or_extension(data, token, end, path, depth, allowed_levels))
 
 
 def create_leaf(path: str, depth: int, token: MpToken, meaning: str = "") -> PlainPart:
@@ -345,29 +346,31 @@ def create_leaf(path: str, depth: int, token: MpToken, meaning: str = "") -> Pla
     return path, depth, start, end, decode_text(value) if kind is _STR else value, meaning
 
 
-def trace_nested(data: Any, token: MpToken, end: int, path: str, depth: int, levels: int) -> Parts:
+def trace_container_or_extension(
+    data: Any, token: MpToken, end: int, path: str, depth: int, allowed_levels: int
+) -> PartsThenEnd:
     """Trace an extension, array or map that begins with this token."""
     if token.kind is _EXT:
         yield from _trace_extension(token, path, depth)
         return token.end
-    if levels <= 0:
+    if allowed_levels <= 0:
         raise nesting_error()
     pairs, size, position = token.kind is _MAP, token.value, token.end
     if depth:
         yield path, depth, token.start, None, None, f"{size} {'pairs' if pairs else 'values'}"
-    depth, levels = depth + 1, levels - 1
+    depth, allowed_levels = depth + 1, allowed_levels - 1
     yield f"{path}.count", depth, token.start, position, size, "map" if pairs else "array"
     for index in range(size):
         item_path = f"{path}[{index}]"
         if pairs:
             item_path = path + _path_suffix(read_token(data, position, end), index)
-            position = yield from trace_value(data, position, end, f"{path}.keys[{index}]", depth, levels)
+            position = yield from trace_value(data, position, end, f"{path}.keys[{index}]", depth, allowed_levels)
         item = read_token(data, position, end)
         if item.kind < _EXT:
             yield create_leaf(item_path, depth, item)
             position = item.end
         else:
-            position = yield from trace_nested(data, item, end, item_path, depth, levels)
+            position = yield from trace_container_or_extension(data, item, end, item_path, depth, allowed_levels)
     return position
 
 

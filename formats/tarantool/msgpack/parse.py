@@ -23,52 +23,54 @@ FIX_MAP, FIX_ARRAY, FIX_STR, NIL, STR_8, ARRAY_16, MAP_16, MAP_32 = 0x80, 0x90, 
 """First bytes of values; the first byte of a short map, array or string also contains the size."""
 
 ODD_SEEN = 4
-"""Mark of `skip_value` (1 = bin, 2 = known extension): only a tree is exact (NaN, infinity, unknown extensions)."""
+"""Mark of `skip_value_and_count` (1 = bin, 2 = known extension): only a tree is exact (NaN, infinity, unknown
+extensions).
+"""
 
 
 @kernel()
-def load16(buf: UInt8s, p: int) -> int:
+def load_big_endian_uint16(buf: UInt8s, p: int) -> int:
     """Load two bytes, big-endian."""
     return buf[p] * 256 + buf[p + 1]
 
 
-@kernel(load16)
-def load32(buf: UInt8s, p: int) -> int:
+@kernel(load_big_endian_uint16)
+def load_big_endian_uint32(buf: UInt8s, p: int) -> int:
     """Load four bytes, big-endian."""
-    return load16(buf, p) * 65536 + load16(buf, p + 2)
+    return load_big_endian_uint16(buf, p) * 65536 + load_big_endian_uint16(buf, p + 2)
 
 
-@kernel(load32)
-def load64(buf: UInt8s, p: int) -> int:
+@kernel(load_big_endian_uint32)
+def load_big_endian_int64(buf: UInt8s, p: int) -> int:
     """Load eight bytes, big-endian, as a signed number with the same bits."""
-    high = load32(buf, p)
+    high = load_big_endian_uint32(buf, p)
     if high >= 0x80000000:
         high -= 0x100000000
-    return high * 0x100000000 + load32(buf, p + 4)
+    return high * 0x100000000 + load_big_endian_uint32(buf, p + 4)
 
 
-@kernel(load16, load32, load64)
-def load_number(buf: UInt8s, p: int, size: int) -> int:
+@kernel(load_big_endian_uint16, load_big_endian_uint32, load_big_endian_int64)
+def load_big_endian_number(buf: UInt8s, p: int, size: int) -> int:
     """Load an unsigned number of 1, 2 or 4 bytes, or a signed one of 8 bytes, big-endian."""
     if size == 1:
         return buf[p] + 0
     if size == 2:
-        return load16(buf, p)
-    return load32(buf, p) if size == 4 else load64(buf, p)
+        return load_big_endian_uint16(buf, p)
+    return load_big_endian_uint32(buf, p) if size == 4 else load_big_endian_int64(buf, p)
 
 
-@kernel(load_number)
-def load_integer(buf: UInt8s, p: int, code: int) -> int:
+@kernel(load_big_endian_number)
+def load_mp_integer(buf: UInt8s, p: int, code: int) -> int:
     """Load the mp integer at `buf[p]` with first byte 0xcc..0xd3; unsigned ones above the signed range are negative."""
     size = 1 << (code & 3)
-    value = load_number(buf, p + 1, size)
+    value = load_big_endian_number(buf, p + 1, size)
     if code >= 0xD0 and size < 8:
         sign = 1 << (8 * size - 1)
         value = (value ^ sign) - sign
     return value
 
 
-@kernel(load_number)
+@kernel(load_big_endian_number)
 def read_uint(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     """Read one mp uint of any width: (value, position after it); position -1 = truncated, -2 = not an uint."""
     if pos >= limit:
@@ -81,17 +83,17 @@ def read_uint(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     size = 1 << (code & 3)
     if limit - pos <= size:
         return 0, -1
-    return load_number(buf, pos + 1, size), pos + 1 + size
+    return load_big_endian_number(buf, pos + 1, size), pos + 1 + size
 
 
 @kernel(read_uint)
-def read_uint32(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
+def read_mp_uint_low_32_bits(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     """Read one mp uint of any width, and keep its low 32 bits as the server does."""
     value, pos = read_uint(buf, pos, limit)
     return value & 0xFFFFFFFF, pos
 
 
-@kernel(load_number)
+@kernel(load_big_endian_number)
 def read_length(buf: UInt8s, pos: int, limit: int, code: int) -> tuple[int, int]:
     """Read the length after a first byte 0xc4..0xc9 or 0xd9..0xdf: (length, position); position -1 = truncated."""
     size = 4
@@ -101,7 +103,7 @@ def read_length(buf: UInt8s, pos: int, limit: int, code: int) -> tuple[int, int]
         size = 2
     if limit - pos < size:
         return 0, -1
-    return load_number(buf, pos, size), pos + size
+    return load_big_endian_number(buf, pos, size), pos + size
 
 
 @kernel(read_length)
@@ -129,7 +131,7 @@ def read_container_head(buf: UInt8s, pos: int, limit: int, code: int) -> tuple[i
 
 
 @kernel(read_length)
-def find_text(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
+def find_text_bounds(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     """Return start and end of the text of the mp str at `buf[pos]`; (0, -2) if there is no str."""
     if pos >= limit:
         return 0, -2
@@ -170,7 +172,7 @@ def skip_extension(buf: UInt8s, pos: int, limit: int, size: int) -> tuple[int, i
 
 
 @kernel(read_length, skip_extension, skip_number)
-def skip_value(buf: UInt8s, pos: int, limit: int) -> tuple[int, int, int, int]:
+def skip_value_and_count(buf: UInt8s, pos: int, limit: int) -> tuple[int, int, int, int]:
     """Skip one value of any kind; return (next position, marks, pairs in all its maps, number of its arrays and maps).
 
     Iterative: `pending` counts the values still to come, and each of them needs at least one byte.
@@ -219,10 +221,10 @@ def skip_value(buf: UInt8s, pos: int, limit: int) -> tuple[int, int, int, int]:
     return pos, marks, pairs, nested
 
 
-@kernel(skip_value)
-def read_filler(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
+@kernel(skip_value_and_count)
+def read_filler_size(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     """Skip one value of any kind; its value as a field is its size without the first byte."""
-    after, _, _, _ = skip_value(buf, pos, limit)
+    after, _, _, _ = skip_value_and_count(buf, pos, limit)
     return after - pos - 1, after
 
 
@@ -315,7 +317,7 @@ def read_token(data: Any, start: int, end: int) -> MpToken:
     if code < 0xA0:
         return _create_container_token(code, _ARRAY if code >= 0x90 else _MAP, code & 15, start, start + 1, end)
     if code < 0xC0:
-        return _read_content(data, code, _STR, code - 0xA0, start, start + 1, end)
+        return _read_string_or_extension_token(data, code, _STR, code - 0xA0, start, start + 1, end)
     if code in _NUMBERS:
         kind, number_format = _NUMBERS[code]
         stop = start + 1 + number_format.size
@@ -330,7 +332,7 @@ def read_token(data: Any, start: int, end: int) -> MpToken:
 def _read_token_with_length(data: Any, code: int, start: int, end: int) -> MpToken:
     """Read a token with a length field, or a single-byte token (nil, false, true)."""
     if 0xD4 <= code <= 0xD8:
-        return _read_content(data, code, _EXT, 1 << (code - 0xD4), start, start + 1, end)
+        return _read_string_or_extension_token(data, code, _EXT, 1 << (code - 0xD4), start, start + 1, end)
     if code not in _TYPES_WITH_LENGTH:
         if code == 0xC1:
             raise MalformedError("0xc1 is not a MessagePack value")
@@ -343,7 +345,7 @@ def _read_token_with_length(data: Any, code: int, start: int, end: int) -> MpTok
     size = int.from_bytes(data[start + 1 : body], "big")
     if kind >= _ARRAY:
         return _create_container_token(code, kind, size, start, body, end)
-    return _read_content(data, code, kind, size, start, body, end)
+    return _read_string_or_extension_token(data, code, kind, size, start, body, end)
 
 
 def _create_container_token(code: int, kind: MpKind, size: int, start: int, body: int, end: int) -> MpToken:
@@ -353,7 +355,9 @@ def _create_container_token(code: int, kind: MpKind, size: int, start: int, body
     return _new_tuple(MpToken, (code, kind, size, start, body, body))
 
 
-def _read_content(data: Any, code: int, kind: MpKind, size: int, start: int, body: int, end: int) -> MpToken:
+def _read_string_or_extension_token(
+    data: Any, code: int, kind: MpKind, size: int, start: int, body: int, end: int
+) -> MpToken:
     content = body + 1 if kind is _EXT else body
     stop = content + size
     if stop > end:
@@ -431,7 +435,7 @@ def nesting_error() -> MalformedError:
     return MalformedError("values are nested too deep", finding_id="nesting-too-deep")
 
 
-def limit_depth(limits: Limits) -> int:
+def get_max_nesting_depth(limits: Limits) -> int:
     """Return the nesting limit to use: that of `limits`, but at most MAX_DEPTH."""
     return max(1, min(limits.max_depth, MAX_DEPTH))
 
@@ -442,7 +446,7 @@ def encode_value(value: MpNode) -> bytes:
     pending = [value]
     while pending:
         item = pending.pop()
-        _write_node(item, out)
+        _write_node_without_children(item, out)
         if item.kind is MpKind.ARRAY:
             pending += reversed(item.value)
         elif item.kind is MpKind.MAP:
@@ -450,7 +454,7 @@ def encode_value(value: MpNode) -> bytes:
     return bytes(out)
 
 
-def _write_node(value: MpNode, out: bytearray) -> None:
+def _write_node_without_children(value: MpNode, out: bytearray) -> None:
     """Write a value, or only the head of an array or map."""
     code = value.code
     out.append(code)
@@ -498,16 +502,16 @@ class WideUint(int):
         return number
 
 
-def shortest_code(value: int) -> int:
+def get_shortest_first_byte(value: int) -> int:
     """Return the first byte of the shortest encoding of an unsigned number."""
     if value < 0x80:
         return value
     return 0xCC + (value > 0xFF) + (value > 0xFFFF) + (value > 0xFFFFFFFF)
 
 
-def encode_uint(value: int, code: int) -> bytes:
+def encode_uint(value: int, first_byte: int) -> bytes:
     """Encode an unsigned number with this first byte."""
-    return bytes([code]) if code < 0x80 else bytes([code]) + _NUMBERS[code][1].pack(value)
+    return bytes([first_byte]) if first_byte < 0x80 else bytes([first_byte]) + _NUMBERS[first_byte][1].pack(value)
 
 
 class MpUint(Construct):  # type: ignore[misc]
@@ -533,17 +537,17 @@ class MpUint(Construct):  # type: ignore[misc]
             raise MalformedError(f"0x{first:02x} does not start an unsigned integer", path, "bad-header")
         assert form is not None
         value: int = form.unpack(stream_read(stream, form.size, path))[0]
-        return value if first == shortest_code(value) else WideUint(value, first)
+        return value if first == get_shortest_first_byte(value) else WideUint(value, first)
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
-        stream.write(encode_uint(int(obj), obj.code if isinstance(obj, WideUint) else shortest_code(obj)))
+        stream.write(encode_uint(int(obj), obj.code if isinstance(obj, WideUint) else get_shortest_first_byte(obj)))
         return obj
 
 
 class MpUint32(MpUint):
     """Construct type of an unsigned integer of any width, of which the server keeps 32 bits."""
 
-    kernel = ScalarKernel(read_uint32, tuple(form for form in MpUint.kernel.forms if form.first != 0xCF))
+    kernel = ScalarKernel(read_mp_uint_low_32_bits, tuple(form for form in MpUint.kernel.forms if form.first != 0xCF))
 
     def _parse(self, stream: Any, context: Any, path: str) -> int:
         value = super()._parse(stream, context, path)
@@ -553,7 +557,7 @@ class MpUint32(MpUint):
 class MpFiller(Construct):  # type: ignore[misc]
     """Construct type of one value of any kind that only fills space, parsed as its bytes. Kernels return its size."""
 
-    kernel = ScalarKernel(read_filler, (ScalarForm(0xA0, 0xBF, base=0xA0, skips=True),))
+    kernel = ScalarKernel(read_filler_size, (ScalarForm(0xA0, 0xBF, base=0xA0, skips=True),))
 
     def _parse(self, stream: Any, context: Any, path: str) -> bytes:
         here = stream.tell()
@@ -565,7 +569,7 @@ class MpFiller(Construct):  # type: ignore[misc]
                 return head + text
         stream.seek(here)
         data, start, end, base = get_buffer_and_position(stream)
-        after, _, _, _ = skip_value(data, start, end)
+        after, _, _, _ = skip_value_and_count(data, start, end)
         if after < 0:
             raise MalformedError("the filler is not a MessagePack value", path, "bad-header")
         stream.seek(after + base)

@@ -35,12 +35,12 @@ class _WaitingTransaction(msgspec.Struct):
     sync: bool
     savepoint: tuple[int, int]
 
-    def create_rulings(self, verb: str, reason: str) -> Iterator[RecordOutcome]:
+    def create_outcomes(self, verb: str, reason: str) -> Iterator[RecordOutcome]:
         """Yield outcomes on the rows of the transaction."""
         return (RecordOutcome(first, stop, verb, reason) for first, stop in self.ranges)
 
 
-class Limbo(msgspec.Struct):
+class TransactionLimbo(msgspec.Struct):
     """Queue of waiting transactions (the server's `txn_limbo`), in order.
 
     Attributes:
@@ -55,22 +55,24 @@ class Limbo(msgspec.Struct):
     def __bool__(self) -> bool:
         return bool(self._queue)
 
-    def add_transaction(self, numbers: Iterable[int], lsn: int, savepoint: tuple[int, int], *, sync: bool) -> None:
+    def add_transaction(
+        self, row_numbers: Iterable[int], lsn: int, savepoint: tuple[int, int], *, needs_own_confirm: bool
+    ) -> None:
         """Add a transaction that must wait: a synchronous one, or any transaction after it."""
         ranges: list[tuple[int, int]] = []
-        for number in numbers:
+        for number in row_numbers:
             if ranges and ranges[-1][1] == number:
                 ranges[-1] = ranges[-1][0], number + 1
             else:
                 ranges.append((number, number + 1))
-        self._queue.append(_WaitingTransaction(ranges, lsn, sync, savepoint))
+        self._queue.append(_WaitingTransaction(ranges, lsn, needs_own_confirm, savepoint))
 
-    def confirm(self, lsn: int) -> None:
+    def confirm_up_to(self, lsn: int) -> None:
         """Confirm all up to this LSN, and later ones that waited only for them (`txn_limbo_read_confirm`)."""
         while self._queue and (not self._queue[0].sync or self._queue[0].lsn <= lsn):
-            self.released += self._queue.popleft().create_rulings(APPLIED, "confirmed")
+            self.released += self._queue.popleft().create_outcomes(APPLIED, "confirmed")
 
-    def roll_back(self, lsn: int) -> tuple[int, int] | None:
+    def roll_back_from(self, lsn: int) -> tuple[int, int] | None:
         """Roll back all transactions from this LSN on, and those that waited after them (`txn_limbo_read_rollback`).
 
         Returns:
@@ -81,7 +83,7 @@ class Limbo(msgspec.Struct):
         while len(self._queue) > kept_count:
             transaction = self._queue.pop()
             savepoint = transaction.savepoint
-            self.released += transaction.create_rulings(SKIPPED, "rolled-back")
+            self.released += transaction.create_outcomes(SKIPPED, "rolled-back")
         return savepoint
 
     def remove_released_outcomes(self) -> list[RecordOutcome]:
@@ -89,11 +91,11 @@ class Limbo(msgspec.Struct):
         taken, self.released = self.released, []
         return taken
 
-    def release_rest(self) -> Iterator[RecordOutcome]:
+    def release_unconfirmed(self) -> Iterator[RecordOutcome]:
         """Release transactions that still wait at the end of the log, as applied but not confirmed."""
         yield from self.remove_released_outcomes()
         while self._queue:
-            yield from self._queue.popleft().create_rulings(APPLIED, "unconfirmed")
+            yield from self._queue.popleft().create_outcomes(APPLIED, "unconfirmed")
 
 
 # --- Rows applied as whole transactions (`wal_stream_apply_row`) ---
@@ -133,7 +135,9 @@ class ReplayRow(NamedTuple):
 class RowApplier(Protocol):
     """Interface that applies rows (implemented by `TarantoolReplayer`)."""
 
-    def advance_vclock(self, name: str, records: DecodedRecords, i: int, replica: int, lsn: int) -> Decision | None:
+    def advance_vclock_or_skip(
+        self, file_name: str, records: DecodedRecords, row_index: int, replica: int, lsn: int
+    ) -> Decision | None:
         """Move the vclock to a row; return the decision if the vclock has already reached it, else None."""
 
     def apply_row(self, row: ReplayRow) -> tuple[str, str] | None:
@@ -142,7 +146,9 @@ class RowApplier(Protocol):
     def apply_control_row(self, row: ReplayRow) -> str | None:
         """Apply a row without data (CONFIRM, …); return the server's message if it refuses the row, else None."""
 
-    def commit_rows(self, rows: Sequence[ReplayRow], savepoint: tuple[int, int]) -> str | Decision | None:
+    def commit_or_queue_transaction(
+        self, rows: Sequence[ReplayRow], savepoint: tuple[int, int]
+    ) -> str | Decision | None:
         """Commit a transaction: return the decision about its rows, None if they wait, or the server's message."""
 
     def create_savepoint(self) -> tuple[int, int]:
@@ -151,7 +157,7 @@ class RowApplier(Protocol):
     def roll_back_to(self, savepoint: tuple[int, int]) -> None:
         """Roll the state back to a savepoint."""
 
-    def report_refusal(self, name: str, offset: int, text: str) -> ReplayStop | None:
+    def stop_or_log_refusal(self, file_name: str, offset: int, server_message: str) -> ReplayStop | None:
         """Report a refused row: return where the server stops, or None if it continues (force_recovery)."""
 
     def remove_released_outcomes(self) -> list[RecordOutcome]:
@@ -181,16 +187,18 @@ class TransactionStream:
         """True while a transaction has begun and not ended."""
         return bool(self._tsn or self._in_transaction or any(self._collected.values()))
 
-    def rule_on_rows(self, name: str, first: int, records: DecodedRecords, stop: int) -> Iterator[RecordOutcome]:
-        """Rule on the first `stop` rows of a run, and on earlier rows that waited, in the order of application."""
+    def replay_rows(
+        self, file_name: str, first_row_number: int, records: DecodedRecords, row_count: int
+    ) -> Iterator[RecordOutcome]:
+        """Rule on the first `row_count` rows of a run, and on earlier rows that waited, in the order of application."""
         envelope, marks = records.envelope, records.extras
         for i, (kind, lsn, replica, txn) in enumerate(
-            zip(envelope.type[:stop], envelope.seq, envelope.origin, envelope.txn, strict=False)
+            zip(envelope.type[:row_count], envelope.seq, envelope.origin, envelope.txn, strict=False)
         ):
-            lsn, replica, number = to_signed(lsn or 0), replica or 0, first + i
+            lsn, replica, number = to_signed(lsn or 0), replica or 0, first_row_number + i
             row_marks = None if marks is None else marks[i]
             commit = row_marks is None or row_marks["commit"]
-            decision = self._applier.advance_vclock(name, records, i, replica, lsn)
+            decision = self._applier.advance_vclock_or_skip(file_name, records, i, replica, lsn)
             if decision is not None:
                 yield RecordOutcome(number, number + 1, *decision)
                 if not (self._in_transaction and commit):
@@ -202,38 +210,38 @@ class TransactionStream:
             kind = "NOP" if decision is not None else kind
             is_done = decision is not None
             row = ReplayRow(
-                number, kind, lsn, replica, tsn, commit, flags, local, body, name, records.offset[i], is_done
+                number, kind, lsn, replica, tsn, commit, flags, local, body, file_name, records.offset[i], is_done
             )
-            yield from self._rule_on_row(row)
+            yield from self._replay_row(row)
             if self.stop is not None:
                 if i + 1 < len(records):
-                    yield RecordOutcome(number + 1, first + len(records), SKIPPED, NOT_REACHED)
+                    yield RecordOutcome(number + 1, first_row_number + len(records), SKIPPED, NOT_REACHED)
                 return
 
-    def _rule_on_row(self, row: ReplayRow) -> Iterator[RecordOutcome]:
+    def _replay_row(self, row: ReplayRow) -> Iterator[RecordOutcome]:
         if row.replica >= VCLOCK_MAX:
             text = (
                 f"replica id {row.replica} is out of range: the server's behaviour is then undefined, and it may crash"
             )
             yield from self._refuse_row(row, text, "refused-row", stops=True)
         elif row.kind in SYNCHRO_TYPES or row.kind == "RAFT":
-            yield from self._rule_on_control_row(row)
+            yield from self._replay_control_row(row)
         elif not self._force:
-            yield from self._rule_on_dml_row(row)
+            yield from self._replay_dml_row(row)
         else:
-            rows = self._collected.setdefault(self._find_owner(row), [])
+            rows = self._collected.setdefault(self._find_owning_replica(row), [])
             rows.append(row)
             if row.commit:
                 collected, rows[:] = list(rows), []
                 for position, collected_row in enumerate(collected, 1):
-                    yield from self._rule_on_dml_row(collected_row)
+                    yield from self._replay_dml_row(collected_row)
                     if self._failed:
                         yield from (
-                            _create_ruling(left, _REJECT_DROPPED) for left in collected[position:] if not left.done
+                            _create_row_outcome(left, _REJECT_DROPPED) for left in collected[position:] if not left.done
                         )
                         break
 
-    def _find_owner(self, row: ReplayRow) -> int:
+    def _find_owning_replica(self, row: ReplayRow) -> int:
         """Return the replica whose transaction a row belongs to; a local row joins the transaction with its TSN."""
         if row.replica:
             return row.replica
@@ -242,16 +250,16 @@ class TransactionStream:
             or self._applier.get_own_replica_id()
         )
 
-    def _rule_on_control_row(self, row: ReplayRow) -> Iterator[RecordOutcome]:
+    def _replay_control_row(self, row: ReplayRow) -> Iterator[RecordOutcome]:
         kind = "raft" if row.kind == "RAFT" else "synchro"
         text = f"found {kind} request in a transaction" if self._tsn else self._applier.apply_control_row(row)
         if text is not None:
             yield from self._refuse_row(row, text, "refused-request")
             return
-        yield _create_ruling(row, (APPLIED, "control"))
+        yield _create_row_outcome(row, (APPLIED, "control"))
         yield from self._applier.remove_released_outcomes()
 
-    def _rule_on_dml_row(self, row: ReplayRow) -> Iterator[RecordOutcome]:
+    def _replay_dml_row(self, row: ReplayRow) -> Iterator[RecordOutcome]:
         self._failed = False
         text = self._join_transaction(row)
         if text is not None:
@@ -288,14 +296,16 @@ class TransactionStream:
             text = "fully local transaction's TSN does not match LSN of the first row"
             yield from self._refuse_row(row, text, "transaction-dropped")
             return
-        decision = self._applier.commit_rows(rows, savepoint)
+        decision = self._applier.commit_or_queue_transaction(rows, savepoint)
         if isinstance(decision, str):
             self._rows.pop()
             yield from self._refuse_row(row, decision, "transaction-dropped")
             return
         self._tsn, self._rows = 0, []
         if decision is not None:
-            yield from (_create_ruling(one, _get_control_decision(one) or decision) for one in rows if not one.done)
+            yield from (
+                _create_row_outcome(one, _get_control_decision(one) or decision) for one in rows if not one.done
+            )
 
     def _refuse_row(self, row: ReplayRow, text: str, reason: str, *, stops: bool = False) -> Iterator[RecordOutcome]:
         """Refuse a row: the server stops, or drops the transaction."""
@@ -306,27 +316,29 @@ class TransactionStream:
         stop = (
             ReplayStop(row.name, row.offset, text)
             if stops
-            else self._applier.report_refusal(row.name, row.offset, text)
+            else self._applier.stop_or_log_refusal(row.name, row.offset, text)
         )
         self.stop = stop
         decision = (SKIPPED, NOT_REACHED) if stop is not None else _REJECT_DROPPED
-        yield from (_create_ruling(one, decision) for one in rows if not one.done)
+        yield from (_create_row_outcome(one, decision) for one in rows if not one.done)
         if not row.done:
-            yield _create_ruling(row, (REJECTED, reason))
+            yield _create_row_outcome(row, (REJECTED, reason))
 
-    def finish(self, name: str) -> tuple[list[RecordOutcome], ReplayStop | None]:
+    def refuse_unfinished_transaction(self, last_log_name: str) -> tuple[list[RecordOutcome], ReplayStop | None]:
         """Rule on the rows of a transaction that has no end in the log."""
         rows = [*self._rows, *(row for rows in self._collected.values() for row in rows)]
         if not rows:
             return [], None
         if self._tsn:
             self._applier.roll_back_to(self._savepoint)
-        stop = self._applier.report_refusal(name, rows[0].offset, "found a not finished transaction in the log")
+        stop = self._applier.stop_or_log_refusal(
+            last_log_name, rows[0].offset, "found a not finished transaction in the log"
+        )
         decision = (SKIPPED, NOT_REACHED) if stop is not None else _REJECT_DROPPED
-        return [_create_ruling(row, decision) for row in rows if not row.done], stop
+        return [_create_row_outcome(row, decision) for row in rows if not row.done], stop
 
 
-def _create_ruling(row: ReplayRow, decision: Decision) -> RecordOutcome:
+def _create_row_outcome(row: ReplayRow, decision: Decision) -> RecordOutcome:
     return RecordOutcome(row.number, row.number + 1, *decision)
 
 

@@ -233,7 +233,7 @@ class ReplayLosses(msgspec.Struct):
         """Add a loss that the server does not report."""
         self._findings.append((name, make_finding("silent-loss", *place, text, record=record, **facts)))
 
-    def add_read_result(self, file: CandidateFile, result: ServerReadResult) -> None:
+    def add_losses_of_read_file(self, file: CandidateFile, result: ServerReadResult) -> None:
         """Add the losses of one file, from the result of reading it to its end."""
         for offset, text in result.messages:
             self.add_server_message(file.name, text, offset)
@@ -258,10 +258,14 @@ class ReplayLosses(msgspec.Struct):
                     lost=_ranges_to_json(lost),
                 )
 
-    def add_unread_rows(self, name: str, records: DecodedRecords, start: int) -> None:
-        """Add the rows from `start` on, which come after the place that the server takes for the end of the log."""
-        rows = self._unread_rows.setdefault(name, _LostRows(records.offset[start], records.record[start]))
-        _add_rows(rows, records, start, len(records))
+    def add_unread_rows(self, file_name: str, records: DecodedRecords, first_unread: int) -> None:
+        """Add the rows from `first_unread` on, which come after the place that the server takes for the end of the
+        log.
+        """
+        rows = self._unread_rows.setdefault(
+            file_name, _LostRows(records.offset[first_unread], records.record[first_unread])
+        )
+        _add_rows(rows, records, first_unread, len(records))
 
     def add_gap_between_logs(
         self, before: CandidateFile, vclock: Mapping[int, int], log: CandidateFile, result: ServerReadResult
@@ -283,13 +287,13 @@ class ReplayLosses(msgspec.Struct):
         if len(self._gaps) < MAX_REMEMBERED:
             self._gaps.append((replica, first, last))
 
-    def decide_late_row(
-        self, name: str, records: DecodedRecords, i: int, replica: int, lsn: int
+    def skip_out_of_order_row(
+        self, file_name: str, records: DecodedRecords, row_index: int, replica: int, lsn: int
     ) -> tuple[str, str] | None:
         """Return the outcome on a row whose LSN does not rise, if its LSN was never applied; else None."""
         if not any(r == replica and first <= lsn <= last for r, first, last in self._gaps):
             return None
-        rows = self._late_rows.setdefault(name, _LostRows(records.offset[i], records.record[i]))
+        rows = self._late_rows.setdefault(file_name, _LostRows(records.offset[row_index], records.record[row_index]))
         rows.add(replica, lsn)
         return SKIPPED, "out-of-order"
 

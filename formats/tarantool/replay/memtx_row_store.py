@@ -14,7 +14,7 @@ import msgspec
 from binlogtool.errors import LimitError
 from binlogtool.format_api.replay_rules import encode_canonical
 from binlogtool.formats.tarantool.codes import BOX_SYSTEM_ID_MAX
-from binlogtool.formats.tarantool.replay.update_ops import PathStep
+from binlogtool.formats.tarantool.replay.update_operations import PathStep
 from binlogtool.formats.tarantool.spaces.definitions import (
     FieldCheck,
     IndexDefinition,
@@ -104,19 +104,21 @@ def _format_field_path(check: FieldCheck) -> str:
 # -- keys --------------------------------------------------------------------------------------------------------------
 
 
-def check_key(index: IndexDefinition, key: Sequence[Any], *, is_version_3: bool, partial: bool = False) -> str | None:
+def check_key(
+    index: IndexDefinition, key: Sequence[Any], *, is_version_3: bool, allows_partial: bool = False
+) -> str | None:
     """Return the server's message about the key of a request; None if it is a valid key of this index.
 
     Args:
-        partial: the key may have fewer parts than the index, and nulls in nullable parts.
+        allows_partial: the key may have fewer parts than the index, and nulls in nullable parts.
     """
     parts = index.parts
-    if partial and len(key) > len(parts):
+    if allows_partial and len(key) > len(parts):
         return f"Invalid key part count (expected [0..{len(parts)}], got {len(key)})"
-    if not partial and len(key) != len(parts):
+    if not allows_partial and len(key) != len(parts):
         return f"Invalid key part count in an exact match (expected {len(parts)}, got {len(key)})"
     for number, (part, value) in enumerate(zip(parts, key, strict=False)):
-        if value is None and partial and part.nullable:
+        if value is None and allows_partial and part.nullable:
             continue
         check = get_type_check(part.type, is_version_3=is_version_3)
         if check is not None and (value is None or not check(value)):
@@ -145,9 +147,9 @@ def encode_key(values: Sequence[Any]) -> bytes:
     return encode_canonical([to_comparable(value) for value in values])
 
 
-def make_key_order(index: IndexDefinition, values: Sequence[Any]) -> list[Any]:
+def make_sortable_key(index: IndexDefinition, key_values: Sequence[Any]) -> list[Any]:
     """Convert a key to values that Python sorts like the index; descending parts are wrapped to reverse their order."""
-    pairs = zip(index.parts, values, strict=False)
+    pairs = zip(index.parts, key_values, strict=False)
     return [
         _DescendingValue(to_sort_value(value)) if part.descending else to_sort_value(value) for part, value in pairs
     ]
@@ -173,13 +175,13 @@ class _DescendingValue:
 
 def is_in_range(index: IndexDefinition, values: Sequence[Any], begin: Sequence[Any], end: Sequence[Any]) -> bool:
     """Return whether `begin` <= key < `end`. Both limits may have fewer parts; an empty limit is open."""
-    key = make_key_order(index, values)
-    if key[: len(begin)] < make_key_order(index, begin):
+    key = make_sortable_key(index, values)
+    if key[: len(begin)] < make_sortable_key(index, begin):
         return False
-    return not end or key[: len(end)] < make_key_order(index, end)
+    return not end or key[: len(end)] < make_sortable_key(index, end)
 
 
-def encode_unique_key(index: IndexDefinition, row: Sequence[Any]) -> Iterator[bytes]:
+def encode_unique_key_without_null(index: IndexDefinition, row: Sequence[Any]) -> Iterator[bytes]:
     """Yield the key of a row in a unique index; nothing if it has a null, since such keys are never equal."""
     values = extract_key_values(index.parts, row)
     if values is not None and not any(value is None for value in values):
@@ -241,27 +243,27 @@ class MemtxRowStore(msgspec.Struct):
         """Return whether the rows of a space are no longer kept."""
         return self.is_full and space > BOX_SYSTEM_ID_MAX
 
-    def get_rows(self, space: int) -> SpaceRows:
+    def get_or_create_space_rows(self, space: int) -> SpaceRows:
         """Return the rows of a space."""
         rows = self.spaces.get(space)
         return self.spaces.setdefault(space, SpaceRows()) if rows is None else rows
 
     def get_row(self, space: int, key: bytes) -> list[Any] | None:
         """Return the row with this key, or None."""
-        image = self.get_rows(space).rows.get(key)
+        image = self.get_or_create_space_rows(space).rows.get(key)
         return None if image is None else _decode_row(image)
 
-    def store_row(self, space: SpaceDefinition, key: bytes, row: Sequence[Any] | None) -> None:
+    def set_or_delete_row(self, space: SpaceDefinition, key: bytes, row: Sequence[Any] | None) -> None:
         """Set or delete (None) a row. Raises DuplicateError: a secondary unique index already has the key."""
-        rows = self.get_rows(space.number)
+        rows = self.get_or_create_space_rows(space.number)
         before = rows.rows.get(key)
         if rows.unique is not None:
-            self._reindex(space, rows, key, before, row)
+            self._update_unique_indexes(space, rows, key, before, row)
         self.rollback_log.append((space.number, key, before))
         self._set_image(space.number, key, None if row is None else encode_canonical(row))
 
     def _set_image(self, space: int, key: bytes, image: bytes | None) -> None:
-        rows = self.get_rows(space)
+        rows = self.get_or_create_space_rows(space)
         before = rows.rows.get(key)
         growth = (0 if image is None else len(image) + ROW_OVERHEAD_BYTES) - (
             0 if before is None else len(before) + ROW_OVERHEAD_BYTES
@@ -288,53 +290,53 @@ class MemtxRowStore(msgspec.Struct):
             change if change[0] <= BOX_SYSTEM_ID_MAX else (*change[:2], None) for change in self.rollback_log
         ]
 
-    def _reindex(
+    def _update_unique_indexes(
         self, space: SpaceDefinition, rows: SpaceRows, key: bytes, before: bytes | None, row: Sequence[Any] | None
     ) -> None:
         assert rows.unique is not None
-        indexes = [index for index in list_secondary_indexes(space) if index.number in rows.unique]
+        indexes = [index for index in list_secondary_unique_indexes(space) if index.number in rows.unique]
         for index in indexes:
             keys = rows.unique[index.number]
-            for unique_key in encode_unique_key(index, row) if row is not None else ():
+            for unique_key in encode_unique_key_without_null(index, row) if row is not None else ():
                 if keys.get(unique_key, key) != key:
                     raise DuplicateError(index)
         for index in indexes:
             keys = rows.unique[index.number]
-            for unique_key in encode_unique_key(index, _decode_row(before)) if before is not None else ():
+            for unique_key in encode_unique_key_without_null(index, _decode_row(before)) if before is not None else ():
                 keys.pop(unique_key, None)
-            for unique_key in encode_unique_key(index, row) if row is not None else ():
+            for unique_key in encode_unique_key_without_null(index, row) if row is not None else ():
                 keys[unique_key] = key
 
-    def build_indexes(self, space: SpaceDefinition, *, only: IndexDefinition | None = None) -> None:
-        """Build the secondary unique indexes of a space, or only the index `only`.
+    def build_unique_indexes(self, space: SpaceDefinition, *, only_index: IndexDefinition | None = None) -> None:
+        """Build the secondary unique indexes of a space, or only the index `only_index`.
 
         Raises:
             DuplicateError: two rows have the same key.
         """
-        rows = self.get_rows(space.number)
+        rows = self.get_or_create_space_rows(space.number)
         rows.unique = {} if rows.unique is None else rows.unique
-        for index in list_secondary_indexes(space):
-            if only is not None and index.number != only.number:
+        for index in list_secondary_unique_indexes(space):
+            if only_index is not None and index.number != only_index.number:
                 continue
             keys = rows.unique[index.number] = {}
             for key, image in rows.rows.items():
-                for unique_key in encode_unique_key(index, _decode_row(image)):
+                for unique_key in encode_unique_key_without_null(index, _decode_row(image)):
                     if keys.setdefault(unique_key, key) != key:
                         raise DuplicateError(index)
 
-    def rekey(self, space: SpaceDefinition) -> None:
+    def rebuild_primary_keys(self, space: SpaceDefinition) -> None:
         """Store all rows under the keys of a new primary index. Raises DuplicateError: two rows have the same key."""
-        rows, index = self.get_rows(space.number), space.indexes[0]
+        rows, index = self.get_or_create_space_rows(space.number), space.indexes[0]
         rekeyed: dict[bytes, bytes] = {}
         for image in rows.rows.values():
             if rekeyed.setdefault(encode_primary_key(index, _decode_row(image)), image) is not image:
                 raise DuplicateError(index)
         rows.rows = rekeyed
 
-    def find_range(self, space: SpaceDefinition, begin: Sequence[Any], end: Sequence[Any]) -> list[bytes]:
+    def find_keys_in_range(self, space: SpaceDefinition, begin: Sequence[Any], end: Sequence[Any]) -> list[bytes]:
         """Return the primary keys of the rows from `begin` up to `end` (exclusive)."""
         index, keys = space.indexes[0], []
-        for key, image in self.get_rows(space.number).rows.items():
+        for key, image in self.get_or_create_space_rows(space.number).rows.items():
             values = extract_key_values(index.parts, _decode_row(image))
             if values is not None and is_in_range(index, values, begin, end):
                 keys.append(key)
@@ -342,7 +344,7 @@ class MemtxRowStore(msgspec.Struct):
 
     def iterate_rows(self, space: int) -> Iterator[list[Any]]:
         """Yield all rows of a space."""
-        return map(_decode_row, self.get_rows(space).rows.values())
+        return map(_decode_row, self.get_or_create_space_rows(space).rows.values())
 
     def clear(self, space: int) -> None:
         """Remove all rows of a space, without an entry in the rollback log."""
@@ -363,10 +365,10 @@ class MemtxRowStore(msgspec.Struct):
             if self.is_discarded(number):
                 continue
             space = definitions.get(number)
-            rows = self.get_rows(number)
+            rows = self.get_or_create_space_rows(number)
             if space is not None and rows.unique is not None:
                 before = rows.rows.get(key)
-                self._reindex(space, rows, key, before, None if image is None else _decode_row(image))
+                self._update_unique_indexes(space, rows, key, before, None if image is None else _decode_row(image))
             self._set_image(number, key, image)
 
 
@@ -375,6 +377,6 @@ def encode_primary_key(index: IndexDefinition, row: Sequence[Any]) -> bytes:
     return encode_key(extract_key_values(index.parts, row) or [])
 
 
-def list_secondary_indexes(space: SpaceDefinition) -> Iterator[IndexDefinition]:
+def list_secondary_unique_indexes(space: SpaceDefinition) -> Iterator[IndexDefinition]:
     """Yield the secondary unique indexes whose keys can be compared here."""
     return (index for index in space.indexes.values() if index.number and index.unique and not index.unchecked_reason)

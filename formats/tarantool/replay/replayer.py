@@ -30,8 +30,8 @@ from binlogtool.formats.tarantool.replay.apply_transactions import (
     CONFIRM_TYPES,
     ROLLBACK_TYPES,
     SYNCHRO_TYPES,
-    Limbo,
     ReplayRow,
+    TransactionLimbo,
     TransactionStream,
     check_synchro_request,
     read_wait_flags,
@@ -44,7 +44,7 @@ from binlogtool.formats.tarantool.replay.loss_findings import (
     list_vylogs_to_restore,
 )
 from binlogtool.formats.tarantool.replay.simulated_xlog_reader import ServerVersion
-from binlogtool.formats.tarantool.replay.space_state import ReplayedSpaces, check_request
+from binlogtool.formats.tarantool.replay.space_state import ReplayedSpaces, find_request_field_error
 from binlogtool.formats.tarantool.replay.startup import (
     CandidateFile,
     TarantoolStartup,
@@ -62,7 +62,7 @@ from binlogtool.formats.tarantool.validate.xlog_and_snap import XlogFacts
 # --- Positions of a replay ---
 
 
-def parse_position(position: Mapping[str, Any]) -> dict[int, int]:
+def parse_vclock_position(position: Mapping[str, Any]) -> dict[int, int]:
     """Convert a position `{"vclock": {"1": 61}}` to a vclock; invalid components are omitted."""
     stored = position.get("vclock")
     pairs = stored.items() if isinstance(stored, Mapping) else ()
@@ -104,7 +104,7 @@ _APPLY_CONTROL = (APPLIED, "control")
 _SKIP_NOT_REACHED = (SKIPPED, NOT_REACHED)
 
 
-class ExpectedRows(NamedTuple):
+class UncheckedRows(NamedTuple):
     """Rows of one replica that are applied without a check.
 
     Attributes:
@@ -122,15 +122,15 @@ class TarantoolReplayer:
     def __init__(self, situation: ReplaySituation) -> None:
         self._situation = situation
         self._force = situation.policy == "force"
-        against = None if situation.start_position is None else parse_position(situation.start_position)
+        against = None if situation.start_position is None else parse_vclock_position(situation.start_position)
         self._plan: TarantoolStartup = plan_startup(situation, against)
         self._vclock: dict[int, int] = dict(self._plan.start)
         self._catalog = SpaceCatalog()
-        self._limbo = Limbo()
+        self._limbo = TransactionLimbo()
         self._transaction_stream = (
             TransactionStream(self, force=self._force) if self._plan.version.is_transactional else None
         )
-        self._model = self._create_model(situation)
+        self._model = self._create_replayed_spaces(situation)
         if self._model is not None and self._plan.vinyl is not None:
             self._plan.vinyl.rows_by_space = {}
         self._losses = ReplayLosses()
@@ -145,7 +145,7 @@ class TarantoolReplayer:
         self._loaded_vinyl: frozenset[int] | None = None
         self._first_user_row: tuple[int, int] | None = None  # record number and offset
 
-    def _create_model(self, situation: ReplaySituation) -> ReplayedSpaces | None:
+    def _create_replayed_spaces(self, situation: ReplaySituation) -> ReplayedSpaces | None:
         """Create the state of all spaces; None if their initial state is unknown, or there are too many rows."""
         rows = sum(file.records for file in situation.files)
         if self._plan.snapshot is None or rows > MAX_CHECKED_ROWS:
@@ -156,7 +156,7 @@ class TarantoolReplayer:
         """Return the files in the server's reading order: metadata log of vinyl, snapshot, logs."""
         return self._plan.itinerary
 
-    def feed(self, name: str, first: int, records: DecodedRecords) -> Iterable[RecordOutcome]:
+    def decide_records(self, name: str, first: int, records: DecodedRecords) -> Iterable[RecordOutcome]:
         """Rule on all rows of the run except those waiting in the queue of synchronous transactions."""
         if self._stop is not None or self._plan.itinerary.refusal is not None:
             return [RecordOutcome(first, first + len(records), *_SKIP_NOT_REACHED)]
@@ -165,7 +165,7 @@ class TarantoolReplayer:
             return [RecordOutcome(first, first + len(records), APPLIED, "vinyl-metadata")]
         if startup.snapshot is not None and name == startup.snapshot.name:
             if self._first_user_row is None:
-                self._find_user_rows(name, records)
+                self._find_first_user_row(name, records)
             if self._stop is not None:
                 return [RecordOutcome(first, first + len(records), *_SKIP_NOT_REACHED)]
             if self._is_plain_snapshot(name, records):
@@ -174,10 +174,10 @@ class TarantoolReplayer:
         self._open_logs_until(name)
         if self._stop is not None:
             return [RecordOutcome(first, first + len(records), *_SKIP_NOT_REACHED)]
-        if self._is_plain_log(name, records):
+        if self._try_advance_over_plain_log_run(name, records):
             return [RecordOutcome(first, first + len(records), *_APPLY_NEW)]
         if self._transaction_stream is not None:
-            return list(self._rule_on_transactions(self._transaction_stream, name, first, records))
+            return list(self._replay_whole_transactions(self._transaction_stream, name, first, records))
         return list(self._merge_decisions(self._decide_log_rows(name, first, records), name, first, records))
 
     def finish(self) -> tuple[Iterable[RecordOutcome], ReplayOutcome]:
@@ -186,15 +186,15 @@ class TarantoolReplayer:
         if self._plan.itinerary.refusal is None and not self._plan.bootstraps:
             if not self._situation.ended_early():
                 self._open_logs_until(None)
-            outcomes = [*self._finish_transactions(), *self._limbo.release_rest()]
+            outcomes = [*self._refuse_unfinished_transactions(), *self._limbo.release_unconfirmed()]
             if not self._situation.ended_early():
-                self._check_vclock()
+                self._compare_vclock_with_newest_log()
                 self._check_secondary_keys()
-                self._check_registered()
-                self._check_last_log()
+                self._check_instance_is_registered()
+                self._check_next_log_name()
         return outcomes, self._create_outcome()
 
-    def _finish_transactions(self) -> list[RecordOutcome]:
+    def _refuse_unfinished_transactions(self) -> list[RecordOutcome]:
         """Rule on the rows of a transaction without an end."""
         if (
             self._stop is not None
@@ -203,7 +203,7 @@ class TarantoolReplayer:
             or self._situation.ended_early()
         ):
             return []
-        outcomes, self._stop = self._transaction_stream.finish(self._current_log.name)
+        outcomes, self._stop = self._transaction_stream.refuse_unfinished_transaction(self._current_log.name)
         return outcomes
 
     # -- files -----------------------------------------------------------------------------------------------------
@@ -212,11 +212,11 @@ class TarantoolReplayer:
         """Open logs up to this name (None = all), as `recover_remaining_wals` does."""
         if self._current_log is None and self._plan.snapshot is not None:
             self._loaded_vinyl = frozenset(self._catalog.vinyl)
-            self._close_file(self._plan.snapshot)
+            self._collect_read_result(self._plan.snapshot)
             self._check_snapshot_end(self._plan.snapshot)
         while self._stop is None and (self._current_log is None or self._current_log.name != name):
             if self._current_log is not None:
-                self._close_file(self._current_log)
+                self._collect_read_result(self._current_log)
             if self._stop is not None or not self._pending_logs:
                 return
             self._open_log(self._pending_logs.pop(0))
@@ -231,8 +231,8 @@ class TarantoolReplayer:
             gap = previous is not None and not is_same_vclock(previous, before.vclock)
         if gap:
             text = (
-                f"Missing .xlog file between LSN {_format_signed_vclock(self._vclock)} and "
-                f"{_format_signed_vclock(log.vclock)}"
+                f"Missing .xlog file between LSN {_format_vclock_with_signature(self._vclock)} and "
+                f"{_format_vclock_with_signature(log.vclock)}"
             )
             self._losses.add_server_message(log.name, text)
             if not self._force:
@@ -243,10 +243,10 @@ class TarantoolReplayer:
                 self._losses.add_gap_between_logs(before, self._vclock, log, self._plan.read_results[before.name])
             self._vclock = dict(log.vclock)
 
-    def _close_file(self, file: CandidateFile) -> None:
+    def _collect_read_result(self, file: CandidateFile) -> None:
         """Close a file at its end: collect the server's messages, and where it stops in the file."""
         read_result = self._plan.read_results[file.name]
-        self._losses.add_read_result(file, read_result)
+        self._losses.add_losses_of_read_file(file, read_result)
         if read_result.stop is not None and self._stop is None:
             self._stop = ReplayStop(file.name, *read_result.stop)
 
@@ -268,7 +268,7 @@ class TarantoolReplayer:
             else:
                 self._stop = ReplayStop(snapshot.name, snapshot.file.size, text)
 
-    def _find_user_rows(self, name: str, records: DecodedRecords) -> None:
+    def _find_first_user_row(self, name: str, records: DecodedRecords) -> None:
         """Find the first row of a user space in the snapshot (`memtx_engine_recover_snapshot` of 3.x)."""
         spaces = [body.get("space_id") if body else None for body in records.bodies]
         for i, (kind, space) in enumerate(zip(records.envelope.type, spaces, strict=True)):
@@ -278,7 +278,7 @@ class TarantoolReplayer:
                     self._stop = ReplayStop(name, records.offset[0], "Snapshot has no system spaces")
                 return
 
-    def _check_vclock(self) -> None:
+    def _compare_vclock_with_newest_log(self) -> None:
         """Compare the vclock with that of the newest log, which 3.x servers scan first (`local_recovery`)."""
         log = self._plan.logs[-1] if self._plan.logs else None
         verdict = None if log is None else log.file.verdict
@@ -304,7 +304,7 @@ class TarantoolReplayer:
             if text is not None:
                 self._stop = ReplayStop(self._current_log.name, None, text)
 
-    def _check_registered(self) -> None:
+    def _check_instance_is_registered(self) -> None:
         """Check that the instance is in `_cluster` (`box_cfg_xc`); with replication_anon it need not be."""
         snapshot = self._plan.snapshot
         if self._stop is not None or snapshot is None or not self._situation.is_directory:
@@ -326,7 +326,7 @@ class TarantoolReplayer:
                 text += ": an anonymous replica starts with replication_anon = true and read_only = true"
             self._stop = ReplayStop(snapshot.name, None, text)
 
-    def _check_last_log(self) -> None:
+    def _check_next_log_name(self) -> None:
         """Check the name of the log that the server writes next: it opens what already has this name (`wal_open`)."""
         name = f"{sum(self._vclock.values()):020d}.xlog"
         kind = self._situation.other_entries.get(name, DANGLING_LINK)
@@ -338,9 +338,9 @@ class TarantoolReplayer:
     def _is_plain_snapshot(self, name: str, records: DecodedRecords) -> bool:
         """Return whether a run has only rows of known spaces, and no row that defines a space."""
         insert = records.envelope.type.count("INSERT") == len(records)
-        return insert and self._is_before_limit(name, records) and self._are_simple(_collect_spaces(records))
+        return insert and self._is_run_read_completely(name, records) and self._are_simple(_collect_spaces(records))
 
-    def _is_plain_log(self, name: str, records: DecodedRecords) -> bool:
+    def _try_advance_over_plain_log_run(self, name: str, records: DecodedRecords) -> bool:
         """Return whether a run of a log is plain: one replica, consecutive LSNs, nothing waits in the queue.
 
         Moves the vclock if so.
@@ -354,7 +354,7 @@ class TarantoolReplayer:
             and envelope.seq == list(range(first_lsn, first_lsn + count))
             and envelope.origin.count(replica) == count
             and _WRITE_TYPES.issuperset(envelope.type)
-            and self._is_before_limit(name, records)
+            and self._is_run_read_completely(name, records)
             and self._are_simple(_collect_spaces(records))
             and not _find_synchronous_rows(records)
         )
@@ -362,7 +362,7 @@ class TarantoolReplayer:
             self._vclock[replica] = first_lsn + count - 1
         return is_plain
 
-    def _is_before_limit(self, name: str, records: DecodedRecords) -> bool:
+    def _is_run_read_completely(self, name: str, records: DecodedRecords) -> bool:
         """Return whether the server reads all rows of a run."""
         limit = self._plan.read_results[name].limit
         return limit is None or records.offset[-1] < limit
@@ -376,7 +376,9 @@ class TarantoolReplayer:
             return False
         if space == BOX_TRUNCATE_ID and self._catalog.vinyl:
             return False
-        if space in self._catalog.synchronous or (self._plan.snapshot and self._catalog.check_row(space, {})):
+        if space in self._catalog.synchronous or (
+            self._plan.snapshot and self._catalog.find_missing_space_or_index(space, {})
+        ):
             return False
         self._simple_spaces.add(space)
         return True
@@ -398,7 +400,7 @@ class TarantoolReplayer:
         """Ids of spaces whose rows do not define or affect anything else."""
         return self._simple_spaces
 
-    def get_expected_rows(self, name: str, batch: Batch, start: int) -> ExpectedRows | None:
+    def get_unchecked_rows(self, name: str, batch: Batch, start: int) -> UncheckedRows | None:
         """Return the rows from `start` on that are applied without a check; None if each row must be checked."""
         startup = self._plan
         if self._stop is not None or startup.itinerary.refusal is not None or self._limbo:
@@ -408,20 +410,20 @@ class TarantoolReplayer:
         if startup.read_results[name].limit is not None or (startup.vylog is not None and name == startup.vylog.name):
             return None
         if startup.snapshot is not None and name == startup.snapshot.name:
-            return ExpectedRows(0, -1, _APPLY_SNAPSHOT[1])
+            return UncheckedRows(0, -1, _APPLY_SNAPSHOT[1])
         replica = batch.records["replica_id"][start]
         first_lsn = self._vclock.get(replica, 0) + 1
         is_open = self._current_log is not None and self._current_log.name == name
         return (
-            ExpectedRows(replica, first_lsn, _APPLY_NEW[1])
+            UncheckedRows(replica, first_lsn, _APPLY_NEW[1])
             if is_open and replica >= 0 and first_lsn < _MAX_FAST_LSN
             else None
         )
 
-    def note_applied_rows(self, expected: ExpectedRows, count: int) -> None:
-        """Move the vclock over `count` rows that were applied as expected."""
-        if expected.first_lsn >= 0:
-            self._vclock[expected.replica] = expected.first_lsn + count - 1
+    def advance_vclock_over_rows(self, unchecked_rows: UncheckedRows, row_count: int) -> None:
+        """Move the vclock over `row_count` rows that were applied as expected."""
+        if unchecked_rows.first_lsn >= 0:
+            self._vclock[unchecked_rows.replica] = unchecked_rows.first_lsn + row_count - 1
 
     # -- rows ------------------------------------------------------------------------------------------------------
 
@@ -454,13 +456,13 @@ class TarantoolReplayer:
             self._losses.add_unread_rows(name, records, reached)
             yield RecordOutcome(first + reached, first + len(records), SKIPPED, "behind-silent-end")
 
-    def _rule_on_transactions(
+    def _replay_whole_transactions(
         self, stream: TransactionStream, name: str, first: int, records: DecodedRecords
     ) -> Iterator[RecordOutcome]:
         """Rule on the rows of a log as servers that apply whole transactions do."""
         read_result = self._plan.read_results[name]
         reached = len(records) if read_result.limit is None else bisect_left(records.offset, read_result.limit)
-        yield from stream.rule_on_rows(name, first, records, reached)
+        yield from stream.replay_rows(name, first, records, reached)
         self._stop = stream.stop
         if reached < len(records) and self._stop is None:
             if read_result.stop is not None or records.offset[reached] >= self._get_verified_end(name):
@@ -505,7 +507,7 @@ class TarantoolReplayer:
         rows = zip(envelope.type, envelope.seq, envelope.origin, records.bodies, strict=True)
         for i, (kind, lsn, replica, body) in enumerate(rows):
             lsn, replica = lsn or 0, replica or 0
-            decision = self.advance_vclock(name, records, i, replica, to_signed(lsn))
+            decision = self.advance_vclock_or_skip(name, records, i, replica, to_signed(lsn))
             if decision is not None:
                 yield decision
                 continue
@@ -520,20 +522,22 @@ class TarantoolReplayer:
             space = body.get("space_id") if body else None
             is_simple = space in self._simple_spaces or self._is_simple(space)
             savepoint = (0, 0) if self._model is None else self._model.create_savepoint()
-            refused = None if is_simple else self._apply_and_learn(name, records, i, space)
+            refused = None if is_simple else self._apply_row_and_definition(name, records, i, space)
             if refused is not None:
                 yield refused
                 continue
             sync = (not is_simple and space in self._catalog.synchronous) or i in flags
             if sync or limbo:
-                limbo.add_transaction((first + i,), lsn, savepoint, sync=sync)
+                limbo.add_transaction((first + i,), lsn, savepoint, needs_own_confirm=sync)
                 yield None
             else:
                 if self._model is not None:
                     self._model.discard_savepoints()
                 yield _APPLY_NEW
 
-    def _apply_and_learn(self, name: str, records: DecodedRecords, i: int, space: int | None) -> Decision | None:
+    def _apply_row_and_definition(
+        self, name: str, records: DecodedRecords, i: int, space: int | None
+    ) -> Decision | None:
         """Apply a row and store the definition in it; return the decision if the server refuses it, else None."""
         refused = self._apply_or_refuse(name, records, i)
         if refused is not None:
@@ -558,7 +562,7 @@ class TarantoolReplayer:
             and space in self._catalog.vinyl
             and self._current_log is not None
         ):
-            vinyl.record_row(space or 0, sum(self._vclock.values()), deletes=kind == "DELETE")
+            vinyl.record_row(space or 0, sum(self._vclock.values()), is_delete=kind == "DELETE")
 
     def _open_vinyl_indexes(self, kind: str, body: Any) -> VinylFault | None:
         """Recover the vinyl indexes that a row of `_index` or `_truncate` creates; return why that fails, else None."""
@@ -576,7 +580,7 @@ class TarantoolReplayer:
             return None
         signature = sum(self._vclock.values())
         for index in indexes if kind != "UPDATE" else ():
-            fault = vinyl.open_index(index_key[0], index, signature, from_snapshot=snapshot)
+            fault = vinyl.recover_index(index_key[0], index, signature, from_snapshot=snapshot)
             if fault is not None:
                 return fault
         return None
@@ -590,21 +594,25 @@ class TarantoolReplayer:
         if index_fault is not None:
             return self._refuse_index_row(name, records.offset[i], index_fault)
         fault = self._apply_to_model(kind, body, snapshot=snapshot)
-        return None if fault is None else self._refuse_row(name, records.offset[i], fault, _classify_fault(fault, body))
+        return (
+            None
+            if fault is None
+            else self._refuse_row(name, records.offset[i], fault, _get_refusal_reason(fault, body))
+        )
 
     def _apply_to_model(self, kind: str, body: Any, *, snapshot: bool = False) -> str | None:
         """Apply a row to the model; return the server's message if it refuses the row, else None."""
         if self._model is not None:
             return self._model.apply_row(kind, body, snapshot=snapshot)
-        fault = check_request(kind, body, self._plan.version)
+        fault = find_request_field_error(kind, body, self._plan.version)
         space = body.get("space_id") if body else None
         if fault is None and space is not None and self._plan.snapshot is not None:
-            fault = self._catalog.check_row(space, body)
+            fault = self._catalog.find_missing_space_or_index(space, body)
         return fault
 
     def _refuse_row(self, name: str, offset: int, text: str, reason: str) -> Decision:
         """Refuse a row that the server cannot apply: it gives up, or skips the row (force_recovery)."""
-        self._stop = self.report_refusal(name, offset, text)
+        self._stop = self.stop_or_log_refusal(name, offset, text)
         return REJECTED, reason
 
     def _apply_control(self, kind: str, body: Any, origin: int | None = None) -> str | None:
@@ -626,9 +634,9 @@ class TarantoolReplayer:
         )
         if isinstance(lsn, int) and is_from_owner:
             if kind in CONFIRM_TYPES:
-                self._limbo.confirm(lsn)
+                self._limbo.confirm_up_to(lsn)
             if kind in ROLLBACK_TYPES:
-                savepoint = self._limbo.roll_back(lsn + (kind not in _ROLLBACK_ONLY))
+                savepoint = self._limbo.roll_back_from(lsn + (kind not in _ROLLBACK_ONLY))
                 if savepoint is not None and self._model is not None:
                     self._model.roll_back(savepoint)
         if origin is not None and kind in ("RAFT_PROMOTE", "RAFT_DEMOTE"):
@@ -644,11 +652,13 @@ class TarantoolReplayer:
     # -- interface of a row applier ------------------------------------------------------------------------------------
     # -------------------------------------------------------------
 
-    def advance_vclock(self, name: str, records: DecodedRecords, i: int, replica: int, lsn: int) -> Decision | None:
+    def advance_vclock_or_skip(
+        self, file_name: str, records: DecodedRecords, row_index: int, replica: int, lsn: int
+    ) -> Decision | None:
         """Move the vclock to a row; return the decision if the vclock is there already, else None."""
         current = self._vclock.get(replica, 0)
         if lsn <= current:
-            return self._losses.decide_late_row(name, records, i, replica, lsn) or _SKIP_OLD
+            return self._losses.skip_out_of_order_row(file_name, records, row_index, replica, lsn) or _SKIP_OLD
         if lsn > current + 1:
             self._losses.add_lsn_gap(replica, current + 1, lsn - 1)
         self._vclock[replica] = lsn
@@ -664,7 +674,7 @@ class TarantoolReplayer:
             return self._index_fault.why, "vinyl-index"
         fault = self._apply_to_model(row.kind, row.body)
         if fault is not None:
-            return fault, _classify_fault(fault, row.body)
+            return fault, _get_refusal_reason(fault, row.body)
         self._remember_vinyl_row(row.kind, space)
         if row.kind == "DELETE_RANGE" and self._model is not None and not self._model.store.is_full:
             self._deleted_keys[row.replica, row.lsn] = self._model.deleted_keys
@@ -677,7 +687,9 @@ class TarantoolReplayer:
         """Move the vclock to a row; return the decision if the vclock has already reached it, else None."""
         return self._apply_control(row.kind, row.body, row.replica if self._plan.version.is_version_3 else None)
 
-    def commit_rows(self, rows: Sequence[ReplayRow], savepoint: tuple[int, int]) -> str | Decision | None:
+    def commit_or_queue_transaction(
+        self, rows: Sequence[ReplayRow], savepoint: tuple[int, int]
+    ) -> str | Decision | None:
         """Commit a transaction. Return the decision about its rows, None if they wait for a CONFIRM, or the server's
         message.
         """
@@ -698,7 +710,9 @@ class TarantoolReplayer:
                 self._model.discard_savepoints()
             return _APPLY_NEW
         lsn = max((row.lsn for row in rows if row.replica), default=rows[-1].lsn)
-        self._limbo.add_transaction((row.number for row in rows if not row.done), lsn, savepoint, sync=sync)
+        self._limbo.add_transaction(
+            (row.number for row in rows if not row.done), lsn, savepoint, needs_own_confirm=sync
+        )
         return None
 
     def _check_queue_owner(self, rows: Sequence[ReplayRow]) -> str | None:
@@ -727,19 +741,19 @@ class TarantoolReplayer:
         if self._model is not None:
             self._model.roll_back(savepoint)
 
-    def report_refusal(self, name: str, offset: int, text: str) -> ReplayStop | None:
+    def stop_or_log_refusal(self, file_name: str, offset: int, server_message: str) -> ReplayStop | None:
         """Report a refused row: return where the server stops, or None if it continues (force_recovery)."""
         in_system_rows = self._in_system_rows and self._plan.version.is_version_3 and self._current_log is None
         crashes = self._model is not None and self._model.is_crashed
         if self._force and not in_system_rows and not crashes:
-            self._losses.add_server_message(name, text, offset)
+            self._losses.add_server_message(file_name, server_message, offset)
             self._index_fault = None
             return None
         index_fault = self._index_fault
         return (
-            ReplayStop(name, offset, text)
+            ReplayStop(file_name, offset, server_message)
             if index_fault is None
-            else ReplayStop(index_fault.file or name, index_fault.offset, text)
+            else ReplayStop(index_fault.file or file_name, index_fault.offset, server_message)
         )
 
     def remove_released_outcomes(self) -> list[RecordOutcome]:
@@ -751,12 +765,14 @@ class TarantoolReplayer:
     def _create_outcome(self) -> ReplayOutcome:
         startup, stop = self._plan, self._plan.itinerary.refusal or self._stop
         doubts = self._explain_undetermined() if stop is None else []
-        is_decided = self._situation.is_directory and self._can_decide() and not self._is_anonymous and not doubts
+        is_decided = (
+            self._situation.is_directory and self._can_determine_start() and not self._is_anonymous and not doubts
+        )
         starts = stop is None if is_decided else None
         vclock = {} if startup.bootstraps else {str(r): lsn for r, lsn in sorted(self._vclock.items()) if lsn}
         findings = [*self._losses.create_findings(), *self._report_unread_logs()]
         if stop is None and startup.vinyl is not None and not startup.bootstraps:
-            findings += startup.vinyl.find_losses(
+            findings += startup.vinyl.report_lost_vinyl_rows(
                 {space: self._catalog.get_name(space) for space in self._catalog.vinyl}
             )
         details: dict[str, Any] = {"snapshot": None if startup.snapshot is None else startup.snapshot.name}
@@ -770,7 +786,9 @@ class TarantoolReplayer:
             details["not_checked"] = not_checked
         if stop is None and (doubts or not_checked):
             details["startup"] = {"not_checked": doubts or [f"not checked: {_format_unchecked(not_checked)}"]}
-        is_undecided = starts is None and stop is None and self._situation.is_directory and not self._can_decide()
+        is_undecided = (
+            starts is None and stop is None and self._situation.is_directory and not self._can_determine_start()
+        )
         if is_undecided and "startup" not in details:
             details["startup"] = {"undetermined": "no snapshot (.snap) and no log (.xlog) is in this directory"}
             if vylogs := list_vylogs_to_restore(self._situation):
@@ -823,7 +841,7 @@ class TarantoolReplayer:
                 unchecked[name] = "read only with memtx_use_sort_data = true; it may be deleted"
         return unchecked
 
-    def _can_decide(self) -> bool:
+    def _can_determine_start(self) -> bool:
         """Return whether these files determine whether a server starts."""
         startup = self._plan
         return bool(
@@ -843,13 +861,13 @@ class TarantoolReplayer:
                 yield file.name, make_finding("silent-loss", None, 0, text, records=file.records, restore=RESTORED)
 
 
-def _classify_fault(fault: str, body: Any) -> str:
+def _get_refusal_reason(server_message: str, body: Any) -> str:
     """Return the replay reason for the server's message about a row."""
-    if fault.startswith("Space '") and fault.endswith("does not exist"):
+    if server_message.startswith("Space '") and server_message.endswith("does not exist"):
         return "no-such-space"
-    if fault.startswith("No index #"):
+    if server_message.startswith("No index #"):
         return "no-such-index"
-    if fault.startswith("Missing mandatory field"):
+    if server_message.startswith("Missing mandatory field"):
         return "refused-request"
     space = body.get("space_id", 0) if isinstance(body, Mapping) else 0
     return "refused-definition" if space in DEFINITION_SPACES else "refused-row"
@@ -862,7 +880,7 @@ def _format_unchecked(not_checked: Mapping[str, str]) -> str:
     return ", ".join(texts[:_MAX_LISTED] + rest)
 
 
-def _format_signed_vclock(vclock: Mapping[int, int]) -> str:
+def _format_vclock_with_signature(vclock: Mapping[int, int]) -> str:
     """Format a vclock as the server prints it: the sum, then the components."""
     stored = _drop_zero_components(vclock)
     return f"{sum(stored.values())} {format_vclock(stored)}"

@@ -20,7 +20,7 @@ from binlogtool.format_api.replay_rules import (
     encode_canonical,
 )
 from binlogtool.formats.tarantool.codes import BOX_SYSTEM_ID_MAX
-from binlogtool.formats.tarantool.replay import update_ops
+from binlogtool.formats.tarantool.replay import update_operations
 from binlogtool.formats.tarantool.spaces.catalog import (
     BOX_INDEX_ID,
     BOX_SPACE_ID,
@@ -42,7 +42,7 @@ _new_tuple = tuple.__new__  # half the cost of a NamedTuple's own constructor
 _decode_msgpack = msgspec.msgpack.Decoder().decode
 
 
-class TarantoolEffects(EffectReader):
+class TarantoolEffectReader(EffectReader):
     """Row changes of a replay. Learns the primary keys from the rows of `_space` and `_index`.
 
     An object has the name of its space, and keeps its rows when the space is renamed. If the key of a space is not
@@ -62,7 +62,7 @@ class TarantoolEffects(EffectReader):
         """Get the server version, and the keys that each DELETE_RANGE deletes, from the replayer."""
         self._is_3, self._deleted_keys = replayer.version.is_version_3, replayer.deleted_keys
 
-    def unknown_objects(self) -> Mapping[str, str]:
+    def get_reasons_of_unknown_objects(self) -> Mapping[str, str]:
         """Return objects whose rows may differ from the server's -> reason as text; to be called at the end."""
         collated = {
             self._names[one]: "a collation compares its keys" for one in self._catalog.collated & set(self._names)
@@ -78,12 +78,12 @@ class TarantoolEffects(EffectReader):
         """Return the changes made by one applied row."""
         if records.envelope.type[index] == "DELETE_RANGE":
             return self._decode_range_delete(records, index)
-        return self.changes(
-            records.envelope.type[index], records.bodies[index], snapshot=records.envelope.txn[index] is None
+        return self.decode_row_changes(
+            records.envelope.type[index], records.bodies[index], is_from_snapshot=records.envelope.txn[index] is None
         )
 
-    def changes(self, kind: str, body: Any, *, snapshot: bool) -> Iterable[StateChange]:
-        """Return the changes of a row from its type and body. snapshot: the row is from a snapshot."""
+    def decode_row_changes(self, kind: str, body: Any, *, is_from_snapshot: bool) -> Iterable[StateChange]:
+        """Return the changes of a row from its type and body. is_from_snapshot: the row is from a snapshot."""
         space = body.get("space_id") if body else None
         if space is None:
             return ()
@@ -95,7 +95,7 @@ class TarantoolEffects(EffectReader):
             except (IndexError, TypeError):
                 key = encode_canonical(row)
             return (_new_tuple(StateChange, (plain[0], PUT, key, encode_canonical(row))),)
-        return self._decode_general_change(space, kind, body, snapshot)
+        return self._decode_general_change(space, kind, body, is_from_snapshot)
 
     def _decode_range_delete(self, records: DecodedRecords, i: int) -> Iterator[StateChange]:
         """Yield the deletions of a DELETE_RANGE."""
@@ -121,7 +121,7 @@ class TarantoolEffects(EffectReader):
         yield from self._decode_write(space, name, kind, body)
         if space in DEFINITION_SPACES or space == BOX_TRUNCATE_ID:
             self._plain_keys.clear()
-            yield from self._decode_system_change(space, kind, body, snapshot=snapshot)
+            yield from self._decode_effect_on_target_space(space, kind, body, snapshot=snapshot)
         elif all(part.exact and not part.path for part in self._catalog.keys.get(space) or _UNKNOWN_KEY):
             self._plain_keys[space] = name, tuple(part.field for part in self._catalog.keys[space])
 
@@ -159,18 +159,20 @@ class TarantoolEffects(EffectReader):
         definition = self._catalog.spaces.get(space)
         base = body.get("index_base", 0)
         keys = [part.field for part in self._catalog.keys.get(space) or ()] if kind == _UPSERT_PATCH else []
-        parsed = update_ops.parse_operations(operations, base, definition.fields if definition else {})
+        parsed = update_operations.parse_operations(operations, base, definition.fields if definition else {})
         return encode_canonical([kind, row, parsed, operations if parsed is None else None,
         base if parsed is None else None,
                           self._is_3, keys])  # fmt: skip
 
-    def _decode_system_change(
+    def _decode_effect_on_target_space(
         self, space: int, kind: str, body: Mapping[str, Any], *, snapshot: bool
     ) -> Iterator[StateChange]:
         """Yield the effect of a row of a system space on other spaces."""
         target = _get_target_space(body)
         is_emptied = (
-            target is not None and target > BOX_SYSTEM_ID_MAX and self._is_emptying(space, kind, body, target, snapshot)
+            target is not None
+            and target > BOX_SYSTEM_ID_MAX
+            and self._is_target_space_emptied(space, kind, body, target, snapshot)
         )
         before = self._get_object_name(target) if target is not None else ""
         if space in DEFINITION_SPACES:
@@ -194,7 +196,9 @@ class TarantoolEffects(EffectReader):
         if name != before:
             yield StateChange(before, RENAME, b"", name.encode(errors="surrogatepass"))
 
-    def _is_emptying(self, space: int, kind: str, body: Mapping[str, Any], target: int, snapshot: bool) -> bool:
+    def _is_target_space_emptied(
+        self, space: int, kind: str, body: Mapping[str, Any], target: int, snapshot: bool
+    ) -> bool:
         """Return whether a row creates, drops or truncates a space, or drops its primary index."""
         if space == BOX_TRUNCATE_ID:
             return kind != "DELETE" and not snapshot
@@ -235,7 +239,7 @@ def _encode_row_key(parts: tuple[CatalogKeyPart, ...], row: Any) -> bytes:
 
 def _extract_part(row: list[Any], part: CatalogKeyPart) -> Any:
     value = row[part.field]
-    for step in update_ops.parse_path(part.path.lstrip(".")) or () if part.path else ():
+    for step in update_operations.parse_path(part.path.lstrip(".")) or () if part.path else ():
         if isinstance(step, int) and isinstance(value, list) and step < len(value):
             value = value[step]
         else:
@@ -255,27 +259,27 @@ def _encode_request_key(parts: tuple[CatalogKeyPart, ...], key: Any) -> bytes:
 # -- operations --------------------------------------------------------------------------------------------------------
 
 
-def apply_patch(image: bytes, operation: bytes) -> bytes | None:
+def apply_patch(row_image: bytes, patch: bytes) -> bytes | None:
     """Return the row after an UPDATE or UPSERT (`ReplayRules.patch`), or None; b"" = the row does not exist."""
     try:
-        kind, row, operations, _, _, *rules = _decode_msgpack(operation)
+        kind, row, operations, _, _, *rules = _decode_msgpack(patch)
         is_version_3, keys = rules or (False, ())
-        if not image:
+        if not row_image:
             return encode_canonical(row) if kind == _UPSERT_PATCH else None
-        before = _decode_msgpack(image)
+        before = _decode_msgpack(row_image)
     except (msgspec.DecodeError, ValueError, TypeError):
         return None
     if operations is None or not isinstance(before, list):
         return None
     parsed_operations = [(name, path, arguments) for name, path, arguments in operations]
     if kind == _UPDATE_PATCH:
-        after = update_ops.try_update(before, parsed_operations, is_version_3=is_version_3)
+        after = update_operations.try_update(before, parsed_operations, is_version_3=is_version_3)
         return None if after is None else encode_canonical(after)
-    after = update_ops.apply_upsert(before, parsed_operations, is_version_3=is_version_3)
+    after = update_operations.apply_upsert(before, parsed_operations, is_version_3=is_version_3)
     if after is None:
         return None
     key_changed = any(_get_comparable_field(before, key) != _get_comparable_field(after, key) for key in keys)
-    return image if key_changed else encode_canonical(after)  # an UPSERT that changes the key does nothing
+    return row_image if key_changed else encode_canonical(after)  # an UPSERT that changes the key does nothing
 
 
 def _get_comparable_field(row: list[Any], number: int) -> Any:

@@ -30,8 +30,13 @@ from binlogtool.formats.tarantool.codes import (
     HeaderKey,
 )
 from binlogtool.formats.tarantool.decode import TarantoolContext
-from binlogtool.formats.tarantool.msgpack.parse import MpKind, MpToken, read_token, skip_value
-from binlogtool.formats.tarantool.rows.parse_rows import ROW_COLUMNS, ROW_TABLE, parse_row, read_row_frame
+from binlogtool.formats.tarantool.msgpack.parse import MpKind, MpToken, read_token, skip_value_and_count
+from binlogtool.formats.tarantool.rows.parse_rows import (
+    ROW_COLUMNS,
+    ROW_TABLE,
+    parse_row,
+    read_row_header_and_skip_body,
+)
 from binlogtool.formats.tarantool.schema import MAX_WINDOW_SIZE
 from binlogtool.limits import MIB
 
@@ -149,10 +154,15 @@ class _DamagedPlace(NamedTuple):
     is_unpacked: bool = False
 
 
-def simulate_reading(file: ExaminedFile, read: RangeReader, version: ServerVersion, *, force: bool) -> ServerReadResult:
-    """Simulate the server's reading of a file with a valid header. force: the server runs with force_recovery."""
+def simulate_reading(
+    file: ExaminedFile, read_range: RangeReader, version: ServerVersion, *, force_recovery: bool
+) -> ServerReadResult:
+    """Simulate the server's reading of a file with a valid header.
+
+    force_recovery: the server runs with force_recovery.
+    """
     places = _collect_damaged_places(file)
-    return _ReadSimulation(file, read, version, force).run(places)
+    return _ReadSimulation(file, read_range, version, force_recovery).read_over_damaged_places(places)
 
 
 def _collect_damaged_places(file: ExaminedFile) -> dict[int, _DamagedPlace]:
@@ -190,7 +200,7 @@ class _ReadSimulation:
         self._partly_applied: list[tuple[int, int]] = []
         self._position = 0
 
-    def run(self, places: dict[int, _DamagedPlace]) -> ServerReadResult:
+    def read_over_damaged_places(self, places: dict[int, _DamagedPlace]) -> ServerReadResult:
         """Simulate place by place; places that the server has already passed are skipped."""
         for offset, place in places.items():
             if offset < self._position:
@@ -208,7 +218,7 @@ class _ReadSimulation:
             if not self._force or message in _FATAL_MESSAGES:
                 return self._create_result(stop=ServerMessage(offset, message), closed=False)
             self._add_message(offset, message)
-            if not place.is_framed and not self._can_resync(offset, place.next_block):
+            if not place.is_framed and not self._try_resync_to_block(offset, place.next_block):
                 return self._create_result(ends=offset, closed=False)
         return self._create_result(closed=self._file.tail is not None and self._file.tail.closed is True)
 
@@ -244,7 +254,7 @@ class _ReadSimulation:
             return str(error.args[0])
         return None if length > bytes_left - FIXHEADER_SIZE else "tx checksum mismatch"
 
-    def _can_resync(self, offset: int, next_block: int | None) -> bool:
+    def _try_resync_to_block(self, offset: int, next_block: int | None) -> bool:
         """Search for a magic from the next byte on (`xlog_cursor_find_tx_magic`).
 
         True if that leads to the next block.
@@ -283,7 +293,7 @@ class _ReadSimulation:
         size = min((place.next_block or offset) - offset, _MAX_PAYLOAD_READ)
         data = self._read_bytes(offset, size)
         rows = (
-            _unpack_leniently(data[FIXHEADER_SIZE:])
+            _unpack_truncated_zstd(data[FIXHEADER_SIZE:])
             if data[:4] == ZSTD_MAGIC.to_bytes(4, "big")
             else data[FIXHEADER_SIZE:]
         )
@@ -291,7 +301,7 @@ class _ReadSimulation:
             return _DECOMPRESSION_MESSAGE
         if len(data) == FIXHEADER_SIZE and data[:4] == PLAIN_MAGIC.to_bytes(4, "big"):
             return _EMPTY_BLOCK_MESSAGES[self._is_3]
-        row_count, messages = _read_payload_rows(rows, is_version_3=self._is_3)
+        row_count, messages = _count_rows_and_collect_messages(rows, is_version_3=self._is_3)
         if row_count and not place.is_unpacked:
             self._partly_applied.append((offset, row_count))
         for message in messages[:-1] if self._force else ():
@@ -299,16 +309,16 @@ class _ReadSimulation:
         return (messages[-1] if self._force else messages[0]) if messages else ""
 
 
-def _read_payload_rows(rows: bytes, *, is_version_3: bool) -> tuple[int, list[str]]:
+def _count_rows_and_collect_messages(payload: bytes, *, is_version_3: bool) -> tuple[int, list[str]]:
     """Count the rows that the server reads, and collect its messages about rows that it skips.
 
     Reading ends at bytes that are not framed as a row.
     """
     position = row_count = 0
     messages: list[str] = []
-    while position < len(rows):
+    while position < len(payload):
         try:
-            row, position = parse_row(rows, position, len(rows))
+            row, position = parse_row(payload, position, len(payload))
             if any(
                 is_refused_header_key(key.value, value.kind, is_version_3=is_version_3)
                 for key, value in row.header.value
@@ -317,7 +327,7 @@ def _read_payload_rows(rows: bytes, *, is_version_3: bool) -> tuple[int, list[st
             row_count += 1
         except MalformedError:
             columns = [0] * len(ROW_COLUMNS)
-            position = read_row_frame(rows, position, len(rows), ROW_TABLE, columns, 0)
+            position = read_row_header_and_skip_body(payload, position, len(payload), ROW_TABLE, columns, 0)
             if position < 0:
                 return row_count, [*messages, "can't parse row"]
             if len(messages) < MAX_SERVER_MESSAGES:
@@ -356,7 +366,7 @@ def _read_fixheader_length(data: bytes) -> int:
             if length > MAX_PAYLOAD_SIZE:
                 raise MalformedError("too large fixheader length")
         position = token.end
-    if position < FIXHEADER_SIZE and skip_value(data, position, FIXHEADER_SIZE)[0] != FIXHEADER_SIZE:
+    if position < FIXHEADER_SIZE and skip_value_and_count(data, position, FIXHEADER_SIZE)[0] != FIXHEADER_SIZE:
         raise MalformedError("broken fixheader padding")
     return length
 
@@ -368,7 +378,7 @@ def _read_fixheader_field(data: bytes, position: int) -> MpToken | None:
         return None
 
 
-def _unpack_leniently(payload: bytes) -> bytes | None:
+def _unpack_truncated_zstd(payload: bytes) -> bytes | None:
     """Unpack zstd frames as the server does, even if the last one is truncated; None if a frame is damaged."""
     import zstandard
 

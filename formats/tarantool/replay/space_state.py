@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from binlogtool.formats.tarantool.codes import BOX_SYSTEM_ID_MAX, TYPE_NAMES
-from binlogtool.formats.tarantool.replay import update_ops
+from binlogtool.formats.tarantool.replay import update_operations
 from binlogtool.formats.tarantool.replay.memtx_row_store import (
     DuplicateError,
     MemtxRowStore,
@@ -21,8 +21,8 @@ from binlogtool.formats.tarantool.replay.memtx_row_store import (
     encode_key,
     encode_primary_key,
     extract_key_values,
-    list_secondary_indexes,
-    make_key_order,
+    list_secondary_unique_indexes,
+    make_sortable_key,
 )
 from binlogtool.formats.tarantool.replay.simulated_xlog_reader import ServerVersion
 from binlogtool.formats.tarantool.spaces.definitions import (
@@ -88,7 +88,7 @@ _TYPES_WITHOUT_EFFECT_3 = _TYPES_WITHOUT_EFFECT | frozenset(TYPE_NAMES[number] f
 """Request types of 3.x without mandatory fields; they change nothing."""
 
 
-def check_request(kind: str, body: Any, version: ServerVersion) -> str | None:
+def find_request_field_error(kind: str, body: Any, version: ServerVersion) -> str | None:
     """Return the server's message about the lowest mandatory field that a request lacks (`xrow_decode_dml`); else None.
 
     For types that it does not know the server reads beyond the end of its table, and finds a field that no row has.
@@ -134,10 +134,10 @@ class ReplayedSpaces:
         for number, (name, types) in _SYSTEM_SPACE_KEYS.items():
             parts = tuple(KeyPart(n, type_) for n, type_ in enumerate(types))
             definition = SpaceDefinition(number, name, "memtx")
-            self.spaces[number] = definition.with_index(
+            self.spaces[number] = definition.copy_with_index(
                 IndexDefinition(0, "primary", "tree", True, parts), 0, is_version_3=self._is_3
             )
-            self.store.get_rows(number).unique = {}
+            self.store.get_or_create_space_rows(number).unique = {}
         self.spaces[BOX_VINYL_DEFERRED_DELETE_ID] = SpaceDefinition(
             BOX_VINYL_DEFERRED_DELETE_ID, "_vinyl_deferred_delete", "blackhole", local=True
         )
@@ -159,17 +159,17 @@ class ReplayedSpaces:
         """Return a savepoint for `roll_back`."""
         return len(self.store.rollback_log), len(self._undo_spaces)
 
-    def roll_back(self, savepoint: tuple[int, int], stop: tuple[int, int] | None = None) -> None:
+    def roll_back(self, savepoint: tuple[int, int], until_savepoint: tuple[int, int] | None = None) -> None:
         """Roll back the changes since a savepoint, up to another savepoint (None = up to now)."""
         rows, spaces = savepoint
-        end, last = stop or (None, None)
+        end, last = until_savepoint or (None, None)
         for number, before in reversed(self._undo_spaces[spaces:last]):
             if before is None:
                 self.spaces.pop(number, None)
             else:
                 self.spaces[number] = before
         entries = self.store.rollback_log[rows:end]
-        if stop is None:
+        if until_savepoint is None:
             del self._undo_spaces[spaces:]
             del self.store.rollback_log[rows:]
             self.store.roll_back(entries, self.spaces)
@@ -218,7 +218,7 @@ class ReplayedSpaces:
         return f"Duplicate key exists in unique index {quote}{index.name}{quote} in space {quote}{space}{quote}"
 
     def _apply_request(self, kind: str, body: Mapping[str, Any], snapshot: bool) -> None:
-        fault = check_request(kind, body, self._version)
+        fault = find_request_field_error(kind, body, self._version)
         if fault is not None:
             raise RowRefusedError(fault)
         if kind == "NOP":
@@ -254,7 +254,7 @@ class ReplayedSpaces:
 
     def _execute_in_memtx(self, space: SpaceDefinition, kind: str, body: Mapping[str, Any]) -> None:
         if kind in ("INSERT", "REPLACE"):
-            self._store_row(space, _get_tuple(body), is_insert=kind == "INSERT", kind=kind)
+            self._insert_or_replace_row(space, _get_tuple(body), is_insert=kind == "INSERT", kind=kind)
         elif kind == "UPSERT":
             self._upsert_row(space, body)
         elif kind == "DELETE_RANGE":
@@ -268,7 +268,7 @@ class ReplayedSpaces:
             before = None if key is None else self.store.get_row(space.number, key)
             if key is not None and before is not None:
                 if kind == "DELETE":
-                    self._change_row(space, key, before, None, kind)
+                    self._set_row_and_run_trigger(space, key, before, None, kind)
                 else:
                     self._update_row(space, key, before, body)
 
@@ -282,7 +282,7 @@ class ReplayedSpaces:
             if index.unchecked_reason and index.unique:
                 self.doubts.add(f"index '{index.name}' of {space.name}", index.unchecked_reason)
 
-    def _store_row(self, space: SpaceDefinition, row: Sequence[Any], *, is_insert: bool, kind: str) -> None:
+    def _insert_or_replace_row(self, space: SpaceDefinition, row: Sequence[Any], *, is_insert: bool, kind: str) -> None:
         self._check_row(space, row)
         primary = space.indexes.get(0)
         if primary is None:
@@ -292,16 +292,18 @@ class ReplayedSpaces:
         key = encode_primary_key(primary, row)
         before = self.store.get_row(space.number, key)
         if self._loads_snapshot and space.number > BOX_SYSTEM_ID_MAX and not self._force:
-            self._check_snapshot_order(space, primary, row)
+            self._record_unordered_snapshot_row(space, primary, row)
         elif is_insert and before is not None:
             raise DuplicateError(primary)
-        self._change_row(space, key, before, row, kind)
+        self._set_row_and_run_trigger(space, key, before, row, kind)
 
-    def _check_snapshot_order(self, space: SpaceDefinition, primary: IndexDefinition, row: Sequence[Any]) -> None:
+    def _record_unordered_snapshot_row(
+        self, space: SpaceDefinition, primary: IndexDefinition, row: Sequence[Any]
+    ) -> None:
         """Check that snapshot rows are ordered by key: the server assumes it, and does not look for duplicates."""
         before = self._last_keys.pop(space.number, None)
         interrupted = self._is_3 and before is not None and self._last_space != space.number
-        key = self._last_keys[space.number] = make_key_order(primary, extract_key_values(primary.parts, row) or [])
+        key = self._last_keys[space.number] = make_sortable_key(primary, extract_key_values(primary.parts, row) or [])
         self._last_space = space.number
         if primary.type == "tree" and not primary.unchecked_reason and before is not None:
             try:
@@ -310,11 +312,11 @@ class ReplayedSpaces:
             except TypeError:
                 self.doubts.add(space.name, "the order of its keys")
 
-    def _change_row(
+    def _set_row_and_run_trigger(
         self, space: SpaceDefinition, key: bytes, before: list[Any] | None, row: Sequence[Any] | None, kind: str
     ) -> None:
         """Set or delete a row, and run the trigger of a system space."""
-        self.store.store_row(space, key, row)
+        self.store.set_or_delete_row(space, key, row)
         trigger = self._triggers.get(space.number)
         if trigger is not None:
             trigger(before, row, kind)
@@ -331,7 +333,7 @@ class ReplayedSpaces:
         """Return the primary key of the row that an index finds by a key, or None."""
         if index.number == 0:
             return None if index.unchecked_reason else encode_key(key)
-        unique = self.store.get_rows(space.number).unique
+        unique = self.store.get_or_create_space_rows(space.number).unique
         return None if unique is None else unique.get(index.number, {}).get(encode_key(key))
 
     # -- changes of rows -----------------------------------------------------------------------------------------------
@@ -341,10 +343,12 @@ class ReplayedSpaces:
         if operations is None:
             return
         try:
-            row = update_ops.apply_update(before, operations, is_version_3=self._is_3, fills=self._version >= (2, 8))
-        except update_ops.UpdateRefusedError as error:
+            row = update_operations.apply_update(
+                before, operations, is_version_3=self._is_3, fill_gaps_with_null=self._version >= (2, 8)
+            )
+        except update_operations.UpdateRefusedError as error:
             raise RowRefusedError(str(error)) from None
-        except update_ops.UpdateUndeterminedError:
+        except update_operations.UpdateUndeterminedError:
             self.doubts.add(space.name, "an update that cannot be computed")
             return
         self._check_row(space, row)
@@ -357,17 +361,17 @@ class ReplayedSpaces:
             if self._is_3:
                 text = text.replace("'", '"').replace("index", "primary index")
             raise RowRefusedError(text)
-        self._change_row(space, key, before, row, "UPDATE")
+        self._set_row_and_run_trigger(space, key, before, row, "UPDATE")
 
     def _parse_operations(
         self, space: SpaceDefinition, stored: Any, body: Mapping[str, Any]
-    ) -> list[update_ops.UpdateOperation] | None:
+    ) -> list[update_operations.UpdateOperation] | None:
         """Parse update operations; None if they cannot be parsed here, although the server may be able to."""
         base, names = body.get("index_base", 0), space.names
-        fault = update_ops.check_operations(stored, base, names)
+        fault = update_operations.check_operations(stored, base, names)
         if fault is not None:
             raise RowRefusedError(fault)
-        operations = update_ops.parse_operations(stored, base, names)
+        operations = update_operations.parse_operations(stored, base, names)
         if operations is None:
             self.doubts.add(space.name, "an update that cannot be computed")
         return operations
@@ -383,29 +387,31 @@ class ReplayedSpaces:
         before = self.store.get_row(space.number, key)
         operations = self._parse_operations(space, body["ops"], body)
         if before is None:
-            self._change_row(space, key, None, row, "UPSERT")
+            self._set_row_and_run_trigger(space, key, None, row, "UPSERT")
             return
-        after = None if operations is None else update_ops.apply_upsert(before, operations, is_version_3=self._is_3)
+        after = (
+            None if operations is None else update_operations.apply_upsert(before, operations, is_version_3=self._is_3)
+        )
         if after is None:
             self.doubts.add(space.name, "an upsert that cannot be computed")
             return
         self._check_row(space, after)
         if encode_primary_key(primary, after) == key:
-            self._change_row(space, key, before, after, "UPSERT")
+            self._set_row_and_run_trigger(space, key, before, after, "UPSERT")
 
     def _delete_range(self, space: SpaceDefinition, body: Mapping[str, Any]) -> None:
         if body.get("index_id", 0) != 0:
             raise RowRefusedError("Engine 'memtx' does not support delete_range() on secondary index")
         primary, begin, end = space.indexes[0], body["begin_key"], body["end_key"]
         for key in (begin, end):
-            fault = check_key(primary, key, is_version_3=self._is_3, partial=True)
+            fault = check_key(primary, key, is_version_3=self._is_3, allows_partial=True)
             if fault is not None:
                 raise RowRefusedError(fault)
         if self.store.is_discarded(space.number) or primary.unchecked_reason:
             return
-        deleted = self.store.find_range(space, begin, end)
+        deleted = self.store.find_keys_in_range(space, begin, end)
         for key in deleted:
-            self._change_row(space, key, self.store.get_row(space.number, key), None, "DELETE")
+            self._set_row_and_run_trigger(space, key, self.store.get_row(space.number, key), None, "DELETE")
         self.deleted_keys = deleted
 
     # -- system spaces -------------------------------------------------------------------------------------------------
@@ -425,7 +431,7 @@ class ReplayedSpaces:
             elif definition.engine == "memtx":
                 self.store.clear(number)
                 if self._keeps_all_indexes(number):
-                    self.store.get_rows(number).unique = {}
+                    self.store.get_or_create_space_rows(number).unique = {}
             self._set_definition(number, definition)
             return
         if old is None:
@@ -466,13 +472,13 @@ class ReplayedSpaces:
         if index_number != 0 and 0 not in space.indexes:
             raise RowRefusedError(message + "can not add a secondary key before primary")
         if row is None:
-            self._set_definition(number, space.with_index(None, index_number, is_version_3=self._is_3))
+            self._set_definition(number, space.copy_with_index(None, index_number, is_version_3=self._is_3))
             if index_number == 0:
                 self.store.clear(number)
             return
         index = parse_index(row, space, is_version_3=self._is_3)
         self._check_unique_name(space, index)
-        after = space.with_index(index, index_number, is_version_3=self._is_3)
+        after = space.copy_with_index(index, index_number, is_version_3=self._is_3)
         self._set_definition(number, after)
         self._rebuild_index(space, after, index)
 
@@ -503,14 +509,14 @@ class ReplayedSpaces:
         for row in self.store.iterate_rows(after.number):
             self._check_row(after, row)
         if index.number == 0 and old is not None:
-            self.store.rekey(after)
+            self.store.rebuild_primary_keys(after)
         elif (
             index.number
             and index.unique
             and not index.unchecked_reason
-            and self.store.get_rows(after.number).unique is not None
+            and self.store.get_or_create_space_rows(after.number).unique is not None
         ):
-            self.store.build_indexes(after, only=index)
+            self.store.build_unique_indexes(after, only_index=index)
 
     def _on_replace_truncate(self, before: list[Any] | None, row: list[Any] | None, kind: str) -> None:
         """Apply a change of `_truncate` (`on_replace_dd_truncate`)."""
@@ -523,8 +529,8 @@ class ReplayedSpaces:
             return
         if space.number <= BOX_SYSTEM_ID_MAX:
             raise RowRefusedError(f"Can't truncate a system space, space '{space.name}'")
-        for key in list(self.store.get_rows(space.number).rows):
-            self.store.store_row(space, key, None)
+        for key in list(self.store.get_or_create_space_rows(space.number).rows):
+            self.store.set_or_delete_row(space, key, None)
 
     def _check_replicaset_uuid_change(self, before: list[Any] | None, row: list[Any] | None, kind: str) -> None:
         """Check a change of `_schema` (`on_replace_dd_schema`)."""
@@ -560,12 +566,12 @@ class ReplayedSpaces:
         for space in self.spaces.values():
             if (
                 space.engine != "memtx"
-                or self.store.get_rows(space.number).unique is not None
-                or not any(list_secondary_indexes(space))
+                or self.store.get_or_create_space_rows(space.number).unique is not None
+                or not any(list_secondary_unique_indexes(space))
             ):
                 continue
             try:
-                self.store.build_indexes(space)
+                self.store.build_unique_indexes(space)
             except DuplicateError as error:
                 if error.index.type == "hash":
                     return self.format_duplicate_error(error.index, space.name)

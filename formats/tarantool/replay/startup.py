@@ -107,25 +107,25 @@ class VinylRecovery(msgspec.Struct):
     loaded_runs: set[int] = msgspec.field(default_factory=set)
     rows_by_space: dict[int, list[tuple[int, bool]]] | None = None
 
-    def open_index(self, space: int, index: int, signature: int, *, from_snapshot: bool) -> VinylFault | None:
+    def recover_index(self, space: int, index: int, vclock_signature: int, *, from_snapshot: bool) -> VinylFault | None:
         """Recover one index; return why that fails, or None."""
         state = self.state
         if self.unchecked:
             return None
-        tree = None if state is None else state.find_tree(space, index)
+        tree = None if state is None else state.find_latest_tree(space, index)
         if from_snapshot:
             if tree is None or tree.create_lsn < 0:
                 return VinylFault(self.vylog or "", None, f"Invalid VYLOG file: LSM tree {space}/{index} not found")
-            signature = min(signature, tree.create_lsn)
+            vclock_signature = min(vclock_signature, tree.create_lsn)
         if state is None or tree is None or (
-            tree.prepared is None and 0 <= tree.create_lsn < signature
+            tree.prepared is None and 0 <= tree.create_lsn < vclock_signature
         ):  # fmt: skip
-            self.opened_indexes[space, index] = OpenedIndex(None, signature)
+            self.opened_indexes[space, index] = OpenedIndex(None, vclock_signature)
             return None
-        if 0 <= tree.create_lsn < signature and tree.prepared is not None:
+        if 0 <= tree.create_lsn < vclock_signature and tree.prepared is not None:
             tree = state.trees[tree.prepared]
-        is_dropped_later = signature < tree.create_lsn or tree.drop_lsn >= 0
-        self.opened_indexes[space, index] = OpenedIndex(tree, signature, is_dropped_later)
+        is_dropped_later = vclock_signature < tree.create_lsn or tree.drop_lsn >= 0
+        self.opened_indexes[space, index] = OpenedIndex(tree, vclock_signature, is_dropped_later)
         return None if is_dropped_later else self._load_runs(tree, state)
 
     def close_indexes(self, space: int, index: int | None = None) -> None:
@@ -150,7 +150,7 @@ class VinylRecovery(msgspec.Struct):
                 if fault is not None:
                     return fault
                 self.loaded_runs.add(run.id)
-        tree_fault = state.check_tree(tree)
+        tree_fault = state.find_tree_range_error(tree)
         return None if tree_fault is None else VinylFault(self.vylog or "", None, tree_fault)
 
     # -- files of a run --------------------------------------------------------------------------------------------
@@ -201,12 +201,12 @@ class VinylRecovery(msgspec.Struct):
 
     # -- losses ----------------------------------------------------------------------------------------------
 
-    def find_losses(self, names: Mapping[int, str]) -> Iterator[tuple[str, Finding]]:
-        """Yield rows that are lost or unreadable at the end of a start. names: names of the spaces."""
+    def report_lost_vinyl_rows(self, space_names: Mapping[int, str]) -> Iterator[tuple[str, Finding]]:
+        """Yield rows that are lost or unreadable at the end of a start. space_names: names of the spaces."""
         if self.state is None or self.unchecked:
             return
         for (space, index), index_state in sorted(self.opened_indexes.items()):
-            label = f"space '{names.get(space, space)}', index {index}"
+            label = f"space '{space_names.get(space, space)}', index {index}"
             facts: FindingFacts = {"space": space, "index": index}
             yield from self._report_skipped_rows(space, index, index_state, label, facts)
             if index_state.tree is None:
@@ -220,19 +220,23 @@ class VinylRecovery(msgspec.Struct):
             for run in self.state.list_live_runs(index_state.tree):
                 yield from self._report_unreadable_pages(index_state.tree, run, label, facts)
 
-    def record_row(self, space: int, signature: int, *, deletes: bool) -> None:
+    def record_row(self, space: int, vclock_signature: int, *, is_delete: bool) -> None:
         """Record a row of the logs."""
         rows = [] if self.rows_by_space is None else self.rows_by_space.setdefault(space, [])
         if len(rows) < MAX_ROWS_PER_SPACE:
-            rows.append((signature, deletes))
+            rows.append((vclock_signature, is_delete))
 
-    def _list_rows_between(self, space: int, after: int, until: int) -> list[bool] | None:
+    def _list_delete_flags_between(self, space: int, after_signature: int, until_signature: int) -> list[bool] | None:
         """Return, for each logged row with a signature in `(after, until]`, True for a DELETE; None if not recorded."""
-        if after >= until:
+        if after_signature >= until_signature:
             return []
         if self.rows_by_space is None:
             return None
-        return [deletes for signature, deletes in self.rows_by_space.get(space, ()) if after < signature <= until]
+        return [
+            deletes
+            for signature, deletes in self.rows_by_space.get(space, ())
+            if after_signature < signature <= until_signature
+        ]
 
     def _get_covered_lsn(self, index_state: OpenedIndex) -> int:
         """Return the LSN up to which rows are in the runs of an index, or were written before the index existed."""
@@ -250,7 +254,7 @@ class VinylRecovery(msgspec.Struct):
         candidate = self.files.get(self.run_file_name(tree, run, "run"))
         return None if candidate is None else _get_facts(candidate)
 
-    def _was_not_built(self, index_state: OpenedIndex) -> bool:
+    def _has_no_dumped_rows(self, index_state: OpenedIndex) -> bool:
         """Return whether the metadata log has no trace of the rows that the index held when it was created."""
         if index_state.tree is None or self.state is None:
             return True
@@ -267,11 +271,11 @@ class VinylRecovery(msgspec.Struct):
             return
         dumped, covered = primary.tree.dump_lsn, self._get_covered_lsn(index_state)
         if index == 0:
-            rows = self._list_rows_between(space, covered, dumped)
+            rows = self._list_delete_flags_between(space, covered, dumped)
             if rows and not any(rows):  # rows that were deleted before a dump need no run
                 text = f"{label}: {len(rows):,} rows of the logs are skipped, and are in no run"
                 yield self._create_loss(text, facts, "vylog_rows_passed_over")
-        elif self._was_not_built(index_state) and any(
+        elif self._has_no_dumped_rows(index_state) and any(
             run.dump_lsn <= index_state.signature for run in self.state.list_live_runs(primary.tree)
         ):
             text = f"{label}: the metadata log does not have its runs: reads through it miss the older rows"
@@ -279,7 +283,7 @@ class VinylRecovery(msgspec.Struct):
         else:
             if index_state.tree is not None:
                 covered = max(covered, index_state.tree.dump_lsn)
-            if self._list_rows_between(space, covered, dumped) != []:
+            if self._list_delete_flags_between(space, covered, dumped) != []:
                 text = f"{label}: its runs do not have all rows of the space: reads through it miss them"
                 yield self._create_loss(text, facts, "vylog_index_incomplete")
 
@@ -678,11 +682,11 @@ class _StartupPlanner:
                 self._refuse_creation(newest, leftover, f"failed to create file './{name}.inprogress'")
         return newest
 
-    def _refuse_creation(self, vylog: CandidateFile, cause: str, text: str) -> None:
+    def _refuse_creation(self, vylog: CandidateFile, blocking_file: str, text: str) -> None:
         """Refuse the start if the server creates a metadata log from an older one, and cannot (`xlog_create`)."""
         facts = _get_facts(vylog)
         if isinstance(facts, VylogFacts) and facts.state.trees:
-            raise StartRefusedError(ReplayStop(cause, None, text))
+            raise StartRefusedError(ReplayStop(blocking_file, None, text))
 
     def _select_logs(self, logs: list[CandidateFile], start: Vclock) -> list[CandidateFile]:
         """Return the newest log that begins at or before the start, and all after it; else all (`vclockset_match`)."""
@@ -747,7 +751,7 @@ class _StartupPlanner:
         return TarantoolStartup(itinerary, start, snapshot, vylog, tuple(logs), self._read_results, self._vinyl)
 
     def _simulate_file(self, candidate: CandidateFile, *, force: bool) -> ServerReadResult:
-        return simulate_reading(candidate.file, self._open_reader(candidate.file), self._version, force=force)
+        return simulate_reading(candidate.file, self._open_reader(candidate.file), self._version, force_recovery=force)
 
     def _open_reader(self, file: ExaminedFile) -> RangeReader:
         beside = self._situation.read_sibling
@@ -826,19 +830,23 @@ def _find_vclock_error_column(context: TarantoolContext) -> int:
 _PRIMARY_INDEX = 0
 
 
-def find_spaces_in_runs(catalog: SpaceCatalog, loaded: Collection[int], facts: Any) -> dict[str, str]:
+def find_spaces_in_runs(catalog: SpaceCatalog, snapshot_vinyl_ids: Collection[int], vylog_facts: Any) -> dict[str, str]:
     """Return the names of vinyl spaces with rows in runs, and why these rows are not known.
 
     Spaces that were created after the snapshot, or had no run at that checkpoint, have all their rows in the logs.
 
     Args:
-        loaded: ids of the vinyl spaces in the snapshot.
-        facts: `VylogFacts` of the newest metadata log, or None.
+        snapshot_vinyl_ids: ids of the vinyl spaces in the snapshot.
+        vylog_facts: `VylogFacts` of the newest metadata log, or None.
     """
-    names = {space: catalog.get_name(space) for space in catalog.vinyl.intersection(loaded)}
-    if not isinstance(facts, VylogFacts) or facts.damaged:
+    names = {space: catalog.get_name(space) for space in catalog.vinyl.intersection(snapshot_vinyl_ids)}
+    if not isinstance(vylog_facts, VylogFacts) or vylog_facts.damaged:
         return dict.fromkeys(names.values(), "rows of vinyl are in runs, and no intact metadata log lists these")
-    based = {run.lsm for run in facts.state.runs.values() if not run.dropped} if facts.based is None else facts.based
-    indexes = facts.list_tree_indexes(based)
+    based = (
+        {run.lsm for run in vylog_facts.state.runs.values() if not run.dropped}
+        if vylog_facts.based is None
+        else vylog_facts.based
+    )
+    indexes = vylog_facts.list_tree_indexes(based)
     why = "the rows that it had at the checkpoint are in runs of vinyl, which are not logs and are not read"
     return {name: why for space, name in names.items() if (space, _PRIMARY_INDEX) in indexes}

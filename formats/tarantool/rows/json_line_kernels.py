@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from binlogtool.format_api.format import JsonLine, JsonMember
 from binlogtool.format_api.json_text_kernels import (
-    widen_float,
+    widen_float_bits_to_double,
     write_json_bool,
     write_json_double,
     write_json_null,
@@ -17,9 +17,9 @@ from binlogtool.format_api.json_text_kernels import (
     write_json_string,
     write_json_time,
     write_json_unsigned,
-    write_name_of_number,
     write_null_member,
     write_text_member,
+    write_text_of_number,
     write_text_of_table,
     write_unsigned_member,
 )
@@ -27,13 +27,13 @@ from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, MutableUI
 from binlogtool.formats.tarantool.codes import BODY_NAMES, HEADER_NAMES, TYPE_NAMES, FileKind
 from binlogtool.formats.tarantool.decode import TarantoolContext
 from binlogtool.formats.tarantool.msgpack.parse import (
-    find_text,
-    load_integer,
-    load_number,
+    find_text_bounds,
+    load_big_endian_number,
+    load_mp_integer,
     read_container_head,
     read_map_head,
     read_uint,
-    skip_value,
+    skip_value_and_count,
 )
 
 # --- Kernels that write rows as JSON lines ---
@@ -44,8 +44,8 @@ MAX_DEPTH = 16
 # -- values ------------------------------------------------------------------------------------------------------------
 
 
-@kernel(are_bytes_equal, skip_value, find_text)
-def has_distinct_keys(buf: UInt8s, pos: int, limit: int, count: int, notes: MutableInt64s) -> int:
+@kernel(are_bytes_equal, skip_value_and_count, find_text_bounds)
+def has_distinct_keys(buf: UInt8s, pos: int, limit: int, count: int, scratch: MutableInt64s) -> int:
     """Return 1 if the keys of the map whose first pair is at `buf[pos]` are at most 32 distinct texts, else 0.
 
     Uses `notes[64:]`.
@@ -53,33 +53,33 @@ def has_distinct_keys(buf: UInt8s, pos: int, limit: int, count: int, notes: Muta
     if count > 32:
         return 0
     for i in range(count):
-        start, end = find_text(buf, pos, limit)
+        start, end = find_text_bounds(buf, pos, limit)
         if end < 0:
             return 0
         for j in range(i):
-            other = notes[64 + 2 * j]
+            other = scratch[64 + 2 * j]
             size = end - start
-            if notes[65 + 2 * j] - other == size and are_bytes_equal(buf, other, buf, start, size) != 0:
+            if scratch[65 + 2 * j] - other == size and are_bytes_equal(buf, other, buf, start, size) != 0:
                 return 0
-        notes[64 + 2 * i] = start
-        notes[65 + 2 * i] = end
-        pos = skip_value(buf, end, limit)[0]
+        scratch[64 + 2 * i] = start
+        scratch[65 + 2 * i] = end
+        pos = skip_value_and_count(buf, end, limit)[0]
         if pos < 0:
             return 0
     return 1
 
 
 @kernel(
-    find_text,
-    load_integer,
-    load_number,
+    find_text_bounds,
+    load_mp_integer,
+    load_big_endian_number,
     write_json_bool,
     write_json_double,
     write_json_null,
     write_json_signed,
     write_json_string,
     write_json_unsigned,
-    widen_float,
+    widen_float_bits_to_double,
 )
 def write_json_scalar(
     buf: UInt8s, pos: int, limit: int, code: int, out: MutableUInt8s, out_pos: int, out_limit: int
@@ -90,7 +90,7 @@ def write_json_scalar(
     if code >= 0xE0:
         return pos + 1, write_json_signed(code - 256, out, out_pos, out_limit)
     if code < 0xC0 or (code >= 0xD9 and code <= 0xDB):
-        start, end = find_text(buf, pos, limit)
+        start, end = find_text_bounds(buf, pos, limit)
         if end < 0:
             return pos, -2
         return end, write_json_string(buf, start, end, out, out_pos, out_limit)
@@ -103,10 +103,10 @@ def write_json_scalar(
     size = 1 << (code & 3)
     if limit - pos <= size:
         return pos, -2
-    value = load_number(buf, pos + 1, size) if code < 0xCC else load_integer(buf, pos, code)
+    value = load_big_endian_number(buf, pos + 1, size) if code < 0xCC else load_mp_integer(buf, pos, code)
     pos += 1 + size
     if code == 0xCA:
-        return pos, write_json_double(widen_float(value), out, out_pos, out_limit)
+        return pos, write_json_double(widen_float_bits_to_double(value), out, out_pos, out_limit)
     if code == 0xCB:
         return pos, write_json_double(value, out, out_pos, out_limit)
     if code < 0xD0:
@@ -114,12 +114,12 @@ def write_json_scalar(
     return pos, write_json_signed(value, out, out_pos, out_limit)
 
 
-@kernel(write_json_string, find_text)
+@kernel(write_json_string, find_text_bounds)
 def write_json_map_key(
     buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> tuple[int, int]:
     """Write a key of a map and a colon; -2 for a key that begins with "$", which could be taken for a mark."""
-    start, end = find_text(buf, pos, limit)
+    start, end = find_text_bounds(buf, pos, limit)
     if end < 0 or (end > start and buf[start] == 0x24):
         return pos, -2
     out_pos = write_json_string(buf, start, end, out, out_pos, out_limit)
@@ -133,11 +133,11 @@ def write_json_map_key(
 
 @kernel(read_container_head, has_distinct_keys, write_json_map_key, write_json_scalar)
 def write_json_value(
-    buf: UInt8s, pos: int, limit: int, notes: MutableInt64s, out: MutableUInt8s, out_pos: int, out_limit: int
+    buf: UInt8s, pos: int, limit: int, scratch: MutableInt64s, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> tuple[int, int]:
     """Write one value that is plain JSON: (position after it, position after the output, or -1 or -2).
 
-    Keeps a stack in `notes`: the number of remaining items of each open array (2 * count) and map (2 * count + 1).
+    Keeps a stack in `scratch`: the number of remaining items of each open array (2 * count) and map (2 * count + 1).
     """
     depth = 0
     left = 0
@@ -151,14 +151,14 @@ def write_json_value(
             if (
                 depth == 16
                 or count > limit - q
-                or (is_map == 1 and has_distinct_keys(buf, q, limit, count, notes) == 0)
+                or (is_map == 1 and has_distinct_keys(buf, q, limit, count, scratch) == 0)
             ):
                 return pos, -2
             if out_limit - out_pos < 2:
                 return pos, -1
             out[out_pos] = 123 if is_map == 1 else 91
             out_pos += 1
-            notes[depth] = left
+            scratch[depth] = left
             depth += 1
             left = 2 * count + is_map
             pos = q
@@ -172,7 +172,7 @@ def write_json_value(
             out[out_pos] = 125 if left == 1 else 93
             out_pos += 1
             depth -= 1
-            left = notes[depth]
+            left = scratch[depth]
             count = -1
         if depth == 0:
             return pos, out_pos
@@ -193,15 +193,22 @@ def write_json_value(
 
 @kernel(write_json_null, write_json_time)
 def write_time_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, bits: int, keys: int
+    buf: UInt8s,
+    text_table: UInt8s,
+    scratch: Int64s,
+    out: MutableUInt8s,
+    out_pos: int,
+    out_limit: int,
+    timestamp_bits: int,
+    header_keys: int,
 ) -> int:
     """Write a time in seconds, rounded to the nearest microsecond, ties to even; from 2**30 seconds (year 2004) on."""
-    if keys & 16 == 0:
+    if header_keys & 16 == 0:
         return write_json_null(out, out_pos, out_limit)
-    exponent = bits >> 52
+    exponent = timestamp_bits >> 52
     if exponent < 1053 or exponent > 1060:
         return -2
-    number = (bits & 0xFFFFFFFFFFFFF) + 0x10000000000000
+    number = (timestamp_bits & 0xFFFFFFFFFFFFF) + 0x10000000000000
     k = 1075 - exponent
     one = 1 << k
     fraction = (number & (one - 1)) * 1000000
@@ -212,14 +219,14 @@ def write_time_member(
     return write_json_time((number >> k) * 1000000 + micros, out, out_pos, out_limit)
 
 
-@kernel(write_name_of_number, write_json_unsigned)
+@kernel(write_text_of_number, write_json_unsigned)
 def write_space_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, space: int
+    buf: UInt8s, text_table: UInt8s, scratch: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, space: int
 ) -> int:
     """Write the name of a space, or its number in quotes; -2 for rows of `_space`, which define names."""
     if space == 280:
         return -2
-    p = write_name_of_number(texts, space, out, out_pos, out_limit)
+    p = write_text_of_number(text_table, space, out, out_pos, out_limit)
     if p != -2:
         return p
     if out_limit - out_pos < 32:
@@ -233,14 +240,14 @@ def write_space_member(
 @kernel(write_json_unsigned)
 def write_transaction_member(
     buf: UInt8s,
-    texts: UInt8s,
-    notes: Int64s,
+    text_table: UInt8s,
+    scratch: Int64s,
     out: MutableUInt8s,
     out_pos: int,
     out_limit: int,
     replica: int,
     lsn: int,
-    difference: int,
+    lsn_minus_tsn: int,
 ) -> int:
     """Write the transaction id "replica:tsn"."""
     if out_limit - out_pos < 48:
@@ -248,7 +255,7 @@ def write_transaction_member(
     out[out_pos] = 34
     out_pos = write_json_unsigned(replica, out, out_pos + 1, out_limit)
     out[out_pos] = 58
-    out_pos = write_json_unsigned(lsn - difference, out, out_pos + 1, out_limit)
+    out_pos = write_json_unsigned(lsn - lsn_minus_tsn, out, out_pos + 1, out_limit)
     out[out_pos] = 34
     return out_pos + 1
 
@@ -256,29 +263,29 @@ def write_transaction_member(
 @kernel(write_text_of_table, write_json_value, read_map_head, read_uint)
 def write_body_member(
     buf: UInt8s,
-    texts: UInt8s,
-    notes: MutableInt64s,
+    text_table: UInt8s,
+    scratch: MutableInt64s,
     out: MutableUInt8s,
     out_pos: int,
     out_limit: int,
-    kind: int,
-    body: int,
-    keys: int,
-    end: int,
+    row_type: int,
+    body_start: int,
+    body_keys: int,
+    body_end: int,
 ) -> int:
     """Write the body of a row that changes data, or {} for a NOP."""
-    if kind != 2 and kind != 3 and kind != 4 and kind != 5 and kind != 9 and kind != 12:
+    if row_type != 2 and row_type != 3 and row_type != 4 and row_type != 5 and row_type != 9 and row_type != 12:
         return -2
     if out_limit - out_pos < 4:
         return -1
     out[out_pos] = 123
     out_pos += 1
     count = 0
-    p = end
-    if body >= 0:
-        if keys >= 0x800000000000000 or keys < 0:
+    p = body_end
+    if body_start >= 0:
+        if body_keys >= 0x800000000000000 or body_keys < 0:
             return -2
-        count, p = read_map_head(buf, body, end)
+        count, p = read_map_head(buf, body_start, body_end)
         if p < 0:
             return -2
     for i in range(count):
@@ -287,19 +294,19 @@ def write_body_member(
         if i > 0:
             out[out_pos] = 44
             out_pos += 1
-        key, p = read_uint(buf, p, end)
+        key, p = read_uint(buf, p, body_end)
         if p < 0:
             return -2
-        out_pos = write_text_of_table(texts, key, out, out_pos, out_limit)
+        out_pos = write_text_of_table(text_table, key, out, out_pos, out_limit)
         if out_pos < 0:
             return out_pos
         if out_limit - out_pos < 4:
             return -1
         out[out_pos] = 58
-        p, out_pos = write_json_value(buf, p, end, notes, out, out_pos + 1, out_limit)
+        p, out_pos = write_json_value(buf, p, body_end, scratch, out, out_pos + 1, out_limit)
         if out_pos < 0:
             return out_pos
-    if p != end:
+    if p != body_end:
         return -2
     if out_limit - out_pos < 4:
         return -1
@@ -322,7 +329,13 @@ class RowHeader(NamedTuple):
 
 @kernel(write_json_double, write_text_of_table, write_json_unsigned)
 def write_header_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, header: RowHeader
+    buf: UInt8s,
+    text_table: UInt8s,
+    scratch: Int64s,
+    out: MutableUInt8s,
+    out_pos: int,
+    out_limit: int,
+    header: RowHeader,
 ) -> int:
     """Write the header keys that are shown, with their exact stored values."""
     mark = 123
@@ -333,7 +346,7 @@ def write_header_member(
             return -1
         out[out_pos] = mark
         mark = 44
-        out_pos = write_text_of_table(texts, key, out, out_pos + 1, out_limit)
+        out_pos = write_text_of_table(text_table, key, out, out_pos + 1, out_limit)
         if out_pos < 0:
             return out_pos
         if out_limit - out_pos < 64:

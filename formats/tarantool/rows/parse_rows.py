@@ -34,7 +34,12 @@ from binlogtool.formats.tarantool.codes import (
     HeaderKey,
     RowType,
 )
-from binlogtool.formats.tarantool.msgpack.decode_values import Parts, create_leaf, trace_nested, trace_value
+from binlogtool.formats.tarantool.msgpack.decode_values import (
+    PartsThenEnd,
+    create_leaf,
+    trace_container_or_extension,
+    trace_value,
+)
 from binlogtool.formats.tarantool.msgpack.parse import (
     MpKind,
     MpNode,
@@ -42,12 +47,12 @@ from binlogtool.formats.tarantool.msgpack.parse import (
     decode_value,
     encode_value,
     get_buffer_and_position,
-    limit_depth,
-    load64,
+    get_max_nesting_depth,
+    load_big_endian_int64,
     read_map_head,
     read_token,
     read_uint,
-    skip_value,
+    skip_value_and_count,
 )
 from binlogtool.limits import Limits
 
@@ -67,7 +72,7 @@ _OPERATIONS_KEYS = {
 """Row types with update operations, and the key that holds them."""
 
 
-def trace_row(data: Any, start: int, end: int, path: str, depth: int, levels: int) -> Parts:
+def trace_row(data: Any, start: int, end: int, path: str, depth: int, allowed_levels: int) -> PartsThenEnd:
     """Trace one row: header map, body map. Raises MalformedError, after the valid parts were yielded."""
     yield f"{path}.header", depth + 1, start, None, None, ""
     row_type = 0
@@ -85,7 +90,7 @@ def trace_row(data: Any, start: int, end: int, path: str, depth: int, levels: in
     if position >= end or (row_type == _NOP and data[position] != 0x80):
         return position
     yield f"{path}.body", depth + 1, position, None, None, TYPE_NAMES[row_type]
-    return (yield from _trace_body(data, position, end, f"{path}.body", depth + 2, levels, row_type))
+    return (yield from _trace_body(data, position, end, f"{path}.body", depth + 2, allowed_levels, row_type))
 
 
 def _read_map_head(data: Any, start: int, end: int, map_name: str) -> tuple[int, int]:
@@ -129,7 +134,7 @@ def _describe_flags(value: int) -> str:
     return " + ".join(flag.name.lower() for flag in codes.RowFlag if value & flag and flag.name)
 
 
-def _trace_body(data: Any, start: int, end: int, path: str, depth: int, levels: int, row_type: int) -> Parts:
+def _trace_body(data: Any, start: int, end: int, path: str, depth: int, levels: int, row_type: int) -> PartsThenEnd:
     position, size = _read_map_head(data, start, end, "body")
     yield f"{path}.count", depth, start, position, size, "map"
     names, operations = BODY_NAMES_BY_TYPE.get(row_type, BODY_NAMES), _OPERATIONS_KEYS.get(row_type, -1)
@@ -153,11 +158,11 @@ def _trace_body(data: Any, start: int, end: int, path: str, depth: int, levels: 
             )
             position = token.end
         else:
-            position = yield from trace_nested(data, token, end, f"{path}.{name}", depth, levels)
+            position = yield from trace_container_or_extension(data, token, end, f"{path}.{name}", depth, levels)
     return position
 
 
-def _trace_operations(data: Any, start: int, end: int, path: str, depth: int, levels: int) -> Parts:
+def _trace_operations(data: Any, start: int, end: int, path: str, depth: int, levels: int) -> PartsThenEnd:
     """Trace an array of update operations: `[i].op`, `[i].field`, `[i].argument[j]`."""
     head = read_token(data, start, end)
     if head.kind is not _ARRAY:
@@ -170,7 +175,7 @@ def _trace_operations(data: Any, start: int, end: int, path: str, depth: int, le
     return position
 
 
-def _trace_operation(data: Any, start: int, end: int, path: str, depth: int, levels: int) -> Parts:
+def _trace_operation(data: Any, start: int, end: int, path: str, depth: int, levels: int) -> PartsThenEnd:
     head = read_token(data, start, end)
     if head.kind is not _ARRAY:
         return (yield from trace_value(data, start, end, path, depth, levels))
@@ -187,7 +192,7 @@ def _trace_operation(data: Any, start: int, end: int, path: str, depth: int, lev
             yield create_leaf(item_path, depth + 1, token, meaning)
             position = token.end
         else:
-            position = yield from trace_nested(data, token, end, item_path, depth + 1, levels - 1)
+            position = yield from trace_container_or_extension(data, token, end, item_path, depth + 1, levels - 1)
     return position
 
 
@@ -203,7 +208,8 @@ ROW_COLUMNS = (
 header_keys: bit k = header key k is present; UNKNOWN_KEY and DUPLICATE_KEY. timestamp: bit pattern of the double. tsn:
 the stored difference. body: position of the body, -1 = none. body_keys: bit k = body key k (k < 59), TERM_KEY,
 UNKNOWN_KEY, DUPLICATE_KEY. space_id: -1 = none. tuple: position of the value, -1 = none. shape: of the body's values:
-marks (`messages.skip_value`) in 8 bits, number of arrays and maps (at most 2**24-1) in 24 bits, pairs of maps above.
+marks (`messages.skip_value_and_count`) in 8 bits, number of arrays and maps (at most 2**24-1) in 24 bits, pairs of maps
+above.
 """
 
 TERM_KEY = 1 << 60
@@ -219,26 +225,26 @@ ROW_TABLE = _COLUMN_OF_HEADER_KEY + KEY_TYPES
 
 
 @kernel()
-def is_wrong_type(kind: int, code: int) -> bool:
+def is_wrong_type(expected_type: int, first_byte: int) -> bool:
     """Return whether a first byte does not match a type of `KEY_TYPES`; type 0 matches any value."""
-    if kind == 1:
-        return code >= 0x80 and (code < 0xCC or code > 0xCF)
-    if kind == 3:
-        return (code < 0xA0 or code > 0xBF) and (code < 0xD9 or code > 0xDB)
-    if kind == 5:
-        return (code < 0x90 or code > 0x9F) and code != 0xDC and code != 0xDD
-    if kind == 6:
-        return (code < 0x80 or code > 0x8F) and code != 0xDE and code != 0xDF
-    if kind == 7:
-        return code != 0xC2 and code != 0xC3
-    if kind == 9:
-        return code != 0xCB
-    if kind == 10:
-        return (code < 0xC7 or code > 0xC9) and (code < 0xD4 or code > 0xD8)
+    if expected_type == 1:
+        return first_byte >= 0x80 and (first_byte < 0xCC or first_byte > 0xCF)
+    if expected_type == 3:
+        return (first_byte < 0xA0 or first_byte > 0xBF) and (first_byte < 0xD9 or first_byte > 0xDB)
+    if expected_type == 5:
+        return (first_byte < 0x90 or first_byte > 0x9F) and first_byte != 0xDC and first_byte != 0xDD
+    if expected_type == 6:
+        return (first_byte < 0x80 or first_byte > 0x8F) and first_byte != 0xDE and first_byte != 0xDF
+    if expected_type == 7:
+        return first_byte != 0xC2 and first_byte != 0xC3
+    if expected_type == 9:
+        return first_byte != 0xCB
+    if expected_type == 10:
+        return (first_byte < 0xC7 or first_byte > 0xC9) and (first_byte < 0xD4 or first_byte > 0xD8)
     return False
 
 
-@kernel(is_wrong_type, load64, read_map_head, read_uint, skip_value)
+@kernel(is_wrong_type, load_big_endian_int64, read_map_head, read_uint, skip_value_and_count)
 def read_row_header(buf: UInt8s, pos: int, limit: int, table: Int64s, out: MutableInt64s, at: int) -> int:
     """Read the header map of a row into the columns `out[at:]`; return the position after it."""
     count, pos = read_map_head(buf, pos, limit)
@@ -258,7 +264,7 @@ def read_row_header(buf: UInt8s, pos: int, limit: int, table: Int64s, out: Mutab
                 return -1
             if buf[pos] != 0xCB:
                 return -2
-            out[at + 4] = load64(buf, pos + 1)
+            out[at + 4] = load_big_endian_int64(buf, pos + 1)
             pos += 9
         elif key >= 0 and key <= 11:
             value, pos = read_uint(buf, pos, limit)
@@ -268,7 +274,7 @@ def read_row_header(buf: UInt8s, pos: int, limit: int, table: Int64s, out: Mutab
         else:
             if key >= 0 and key <= 100 and is_wrong_type(table[12 + key], buf[pos] + 0):
                 return -2
-            pos, _, _, _ = skip_value(buf, pos, limit)
+            pos, _, _, _ = skip_value_and_count(buf, pos, limit)
             if pos < 0:
                 return pos
             keys |= 1 << 61
@@ -281,23 +287,23 @@ def read_row_header(buf: UInt8s, pos: int, limit: int, table: Int64s, out: Mutab
 
 
 @kernel(is_wrong_type)
-def is_wrong_body_type(row_type: int, key: int, code: int, table: Int64s) -> bool:
+def is_wrong_body_type(row_type: int, key: int, first_byte: int, table: Int64s) -> bool:
     """Return whether the value of a body key does not have the key's type.
 
     For requests, only the keys that all versions check are checked (IPROTO_DML_BODY_BMAP of 2.6).
 
     Args:
-        code: first byte of the value.
+        first_byte: first byte of the value.
     """
     if row_type >= 0 and row_type < 30:
         checked = (key >= 0x10 and key <= 0x15) or key == 0x20 or key == 0x21 or key == 0x28 or key == 0x2A
-        return checked and is_wrong_type(table[12 + key], code)
+        return checked and is_wrong_type(table[12 + key], first_byte)
     if row_type >= 31 and row_type <= 41 and (key == 2 or key == 3 or key == 0x53):
-        return is_wrong_type(1, code)
+        return is_wrong_type(1, first_byte)
     return False
 
 
-@kernel(read_map_head, read_uint, skip_value, is_wrong_body_type)
+@kernel(read_map_head, read_uint, skip_value_and_count, is_wrong_body_type)
 def read_row_body(buf: UInt8s, pos: int, limit: int, row_type: int, table: Int64s, out: MutableInt64s, at: int) -> int:
     """Read the body map of a row. A key that is not an unsigned integer is skipped with its value, as by the server."""
     count, pos = read_map_head(buf, pos, limit)
@@ -317,7 +323,7 @@ def read_row_body(buf: UInt8s, pos: int, limit: int, row_type: int, table: Int64
         if first < 0x80 or (first >= 0xCC and first <= 0xCF):
             key, pos = read_uint(buf, pos, limit)
         elif row_type >= 0 and row_type < 30:
-            pos, _, _, _ = skip_value(buf, pos, limit)
+            pos, _, _, _ = skip_value_and_count(buf, pos, limit)
         else:
             return -2
         if pos < 0:
@@ -337,7 +343,7 @@ def read_row_body(buf: UInt8s, pos: int, limit: int, row_type: int, table: Int64
                 out[at + 10], _ = read_uint(buf, pos, limit)
             elif key == 0x21:
                 out[at + 11] = pos
-        pos, marks, pairs, nested = skip_value(buf, pos, limit)
+        pos, marks, pairs, nested = skip_value_and_count(buf, pos, limit)
         if pos < 0:
             return pos
         all_marks |= marks
@@ -372,8 +378,8 @@ def read_row(buf: UInt8s, pos: int, limit: int, table: Int64s, out: MutableInt64
     return pos
 
 
-@kernel(read_row_header, skip_value)
-def read_row_frame(buf: UInt8s, pos: int, limit: int, table: Int64s, out: MutableInt64s, at: int) -> int:
+@kernel(read_row_header, skip_value_and_count)
+def read_row_header_and_skip_body(buf: UInt8s, pos: int, limit: int, table: Int64s, out: MutableInt64s, at: int) -> int:
     """Read one row but decode only its header; the body may be any one value, as in the server's framing of rows."""
     for i in range(13):
         out[at + i] = 0
@@ -384,7 +390,7 @@ def read_row_frame(buf: UInt8s, pos: int, limit: int, table: Int64s, out: Mutabl
     out[at + 12] = 0
     if pos < 0 or pos >= limit or out[at + 1] == 12:
         return pos
-    pos, _, _, _ = skip_value(buf, pos, limit)
+    pos, _, _, _ = skip_value_and_count(buf, pos, limit)
     return pos
 
 
@@ -430,13 +436,13 @@ class RowConstruct(Construct):  # type: ignore[misc]
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
         """Yield the parts of the two maps: counts, keys, values, nested values with their indexes."""
-        return map(TracePart._make, trace_row(data, start, end, "", 0, limit_depth(limits)))
+        return map(TracePart._make, trace_row(data, start, end, "", 0, get_max_nesting_depth(limits)))
 
 
 class RowFrameConstruct(RowConstruct):
     """Construct type of a row with an arbitrary body; finds the end of a row whose body is not valid."""
 
-    kernel = RecordKernel(read_row_frame, ROW_COLUMNS, ROW_TABLE)
+    kernel = RecordKernel(read_row_header_and_skip_body, ROW_COLUMNS, ROW_TABLE)
 
 
 class RowsConstruct(Construct):  # type: ignore[misc]
@@ -460,11 +466,11 @@ class RowsConstruct(Construct):  # type: ignore[misc]
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
         """Yield the rows by index, each with its two maps."""
-        return map(TracePart._make, self.trace_parts(data, start, end, limits))
+        return map(TracePart._make, self.trace_plain_parts(data, start, end, limits))
 
-    def trace_parts(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[PlainPart]:
+    def trace_plain_parts(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[PlainPart]:
         """Yield the same parts as plain tuples."""
-        index, depth = 0, limit_depth(limits)
+        index, depth = 0, get_max_nesting_depth(limits)
         while start < end:
             yield f"[{index}]", 1, start, None, None, ""
             start = yield from trace_row(data, start, end, f"[{index}]", 1, depth)

@@ -73,7 +73,7 @@ class SpaceCatalog(msgspec.Struct):
         """Return whether a space was created."""
         return space in self.spaces or space <= BOX_SYSTEM_ID_MAX
 
-    def check_row(self, space: int, body: Mapping[str, Any]) -> str | None:
+    def find_missing_space_or_index(self, space: int, body: Mapping[str, Any]) -> str | None:
         """Return the server's message about a row that cannot be applied in this space, or None."""
         row = body.get("tuple")
         target = row[0] if space == BOX_INDEX_ID and isinstance(row, list) and row and _is_id(row[0]) else space

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from binlogtool.formats.tarantool.codes import MAX_SPACE_ID
-from binlogtool.formats.tarantool.replay.update_ops import PathStep, parse_path
+from binlogtool.formats.tarantool.replay.update_operations import PathStep, parse_path
 
 # --- Types of fields and key parts ---
 
@@ -70,7 +70,7 @@ def is_supertype(outer: str, inner: str) -> bool:
     return outer == "unsigned" and inner in _UNSIGNED_BITS
 
 
-def get_mark(value: Any) -> str | None:
+def get_extension_mark(value: Any) -> str | None:
     """Return the mark of an extension value or a special number ("$decimal", …); None if the value has no mark."""
     if isinstance(value, dict):
         for key in value:
@@ -87,7 +87,7 @@ def get_server_type_name(value: Any) -> str:
     if isinstance(value, int):
         return "unsigned" if value >= 0 else "integer"
     names: Mapping[type, str] = {float: "double", str: "string", bytes: "varbinary", list: "array"}
-    mark = get_mark(value)
+    mark = get_extension_mark(value)
     if mark in ("$float", "$map"):
         return "double" if mark == "$float" else "map"
     return names.get(type(value)) or ("extension" if mark is not None else "map")
@@ -115,27 +115,27 @@ def _is_utf8(value: bytes) -> bool:
 
 
 def _is_float(value: Any) -> bool:
-    return type(value) is float or get_mark(value) == "$float"
+    return type(value) is float or get_extension_mark(value) == "$float"
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) or get_mark(value) in ("$float", "$decimal")
+    return type(value) in (int, float) or get_extension_mark(value) in ("$float", "$decimal")
 
 
 def _is_scalar(value: Any) -> bool:
-    return type(value) in (int, float, str, bytes, bool) or get_mark(value) in ("$float", "$decimal")
+    return type(value) in (int, float, str, bytes, bool) or get_extension_mark(value) in ("$float", "$decimal")
 
 
 def _is_scalar_3(value: Any) -> bool:
-    return _is_scalar(value) or get_mark(value) in ("$uuid", "$datetime")
+    return _is_scalar(value) or get_extension_mark(value) in ("$uuid", "$datetime")
 
 
 def _is_double_3(value: Any) -> bool:
-    return type(value) in (int, float) or get_mark(value) == "$float"
+    return type(value) in (int, float) or get_extension_mark(value) == "$float"
 
 
 def _create_mark_check(mark: str) -> ValueCheck:
-    return lambda value: get_mark(value) == mark
+    return lambda value: get_extension_mark(value) == mark
 
 
 def _create_range_check(low: int, high: int) -> ValueCheck:
@@ -156,7 +156,7 @@ _CHECKS: Mapping[str, ValueCheck] = MappingProxyType({
     "datetime": _create_mark_check("$datetime"),
     "interval": _create_mark_check("$interval"),
     "array": lambda value: type(value) is list,
-    "map": lambda value: isinstance(value, dict) and get_mark(value) in (None, "$map"),
+    "map": lambda value: isinstance(value, dict) and get_extension_mark(value) in (None, "$map"),
     **{name: _create_range_check(-(1 << bits - 1), (1 << bits - 1) - 1) for name, bits in _SIGNED_BITS.items()},
     **{name: _create_range_check(0, (1 << bits) - 1) for name, bits in _UNSIGNED_BITS.items()},
     "float32": _is_float,
@@ -176,7 +176,7 @@ def get_type_check(type_: str, *, is_version_3: bool) -> ValueCheck | None:
 
 def to_comparable(value: Any) -> Any:
     """Convert a value so that values the server considers equal are equal: numbers by value, datetimes by instant."""
-    mark = get_mark(value)
+    mark = get_extension_mark(value)
     if mark == "$decimal":
         try:
             number = Decimal(value["$decimal"])
@@ -194,7 +194,7 @@ def to_sort_value(value: Any) -> tuple[int, Any]:
     """Convert a value so that Python sorts it like the server (`mp_compare_scalar`): null, booleans, numbers, texts,
     binaries, uuids, datetimes.
     """
-    mark = get_mark(value)
+    mark = get_extension_mark(value)
     if value is None:
         return 0, 0
     if isinstance(value, bool):
@@ -331,7 +331,7 @@ class SpaceDefinition(msgspec.Struct):
         """Field numbers by field name."""
         return {field.name: number for number, field in enumerate(self.fields)}
 
-    def with_index(self, index: IndexDefinition | None, number: int, *, is_version_3: bool) -> SpaceDefinition:
+    def copy_with_index(self, index: IndexDefinition | None, number: int, *, is_version_3: bool) -> SpaceDefinition:
         """Return the space with an index added, replaced, or removed (None), and its tuple format updated.
 
         Raises:
@@ -354,14 +354,18 @@ def parse_space(row: Sequence[Any], before: SpaceDefinition | None, *, is_versio
     Raises:
         RowRefusedError: the server refuses the row.
     """
-    number, name, engine = _get_field(row, 0, "unsigned"), _get_field(row, 2, "string"), _get_field(row, 3, "string")
+    number, name, engine = (
+        _require_field_of_type(row, 0, "unsigned"),
+        _require_field_of_type(row, 2, "string"),
+        _require_field_of_type(row, 3, "string"),
+    )
     message = f"Can't modify space '{name}': " if before is not None else f"Failed to create space '{name}': "
     _check_identifier(name)
     if number > MAX_SPACE_ID or number == 0:
         raise RowRefusedError(message + ("space id 0 is reserved" if number == 0 else "space id is too big"))
-    exact = _get_field(row, 4, "unsigned")
+    exact = _require_field_of_type(row, 4, "unsigned")
     _check_identifier(engine)
-    options, space_format = _get_field(row, 5, "map"), _get_field(row, 6, "array")
+    options, space_format = _require_field_of_type(row, 5, "map"), _require_field_of_type(row, 6, "array")
     fields = tuple(
         _parse_field(message, at, stored, is_version_3=is_version_3) for at, stored in enumerate(space_format)
     )
@@ -384,7 +388,7 @@ def parse_space(row: Sequence[Any], before: SpaceDefinition | None, *, is_versio
         raise RowRefusedError(message + "local space can't be synchronous")
     if engine not in (_ENGINES_3 if is_version_3 else _ENGINES):
         raise RowRefusedError(f"Space engine '{engine}' does not exist")
-    _check_names(fields)
+    _require_unique_field_names(fields)
     constrained = any(field.constrained for field in fields) or options.get("constraint") or options.get("foreign_key")
     return SpaceDefinition(
         number, name, engine, exact, fields, group == 1, view,
@@ -438,7 +442,7 @@ def _parse_field(message: str, number: int, stored: Any, *, is_version_3: bool) 
     return FieldDefinition(name, type_, nullable, action, constrained)
 
 
-def _check_names(fields: Sequence[FieldDefinition]) -> None:
+def _require_unique_field_names(fields: Sequence[FieldDefinition]) -> None:
     seen = set()
     for field in fields:
         if field.name in seen:
@@ -455,7 +459,7 @@ def _check_identifier(name: str | bytes) -> None:
             raise RowRefusedError(f"Invalid identifier '{name}' (expected printable symbols only or it is too long)")
 
 
-def _get_field(row: Sequence[Any], number: int, type_: str) -> Any:
+def _require_field_of_type(row: Sequence[Any], number: int, type_: str) -> Any:
     """Return a field of a system row if it has its type (`tuple_field_str`, `tuple_field_u32`, …)."""
     value = row[number] if number < len(row) else None
     check = get_type_check(type_, is_version_3=False)

@@ -104,20 +104,20 @@ class VylogState(msgspec.Struct):
     unchecked: str | None = None
     _cached_indexes: tuple[dict[tuple[int, int], LsmTree], str | None] | None = None
 
-    def apply_record(self, kind: int, keys: Mapping[int, Any]) -> str | None:
+    def apply_record(self, record_type: int, keys: Mapping[int, Any]) -> str | None:
         """Apply one record; return the server's message if it does not fit, else None."""
         self._cached_indexes = None
-        if kind == VylogType.SNAPSHOT:
+        if record_type == VylogType.SNAPSHOT:
             self.checkpoint = set(self.slices)
             return None
-        if kind in (VylogType.REBOOTSTRAP, VylogType.ABORT_REBOOTSTRAP):
+        if record_type in (VylogType.REBOOTSTRAP, VylogType.ABORT_REBOOTSTRAP):
             self.unchecked = "the instance was bootstrapped again"
             return None
         if len(self.trees) + len(self.ranges) + len(self.runs) + len(self.slices) >= MAX_OBJECTS:
             self.unchecked = "too many objects"
         if not _is_key_definition(keys.get(VylogKey.KEY_DEF, ())):
             return f"{_INVALID}Bad record: failed to decode index key definition"
-        rule = None if self.unchecked else _RULES.get(kind)
+        rule = None if self.unchecked else _RULES.get(record_type)
         try:
             if rule is not None:
                 rule(self, _RecordKeys(keys))
@@ -125,17 +125,17 @@ class VylogState(msgspec.Struct):
             return _INVALID + str(error)
         return None
 
-    def find_tree(self, space: int, index: int) -> LsmTree | None:
+    def find_latest_tree(self, space: int, index: int) -> LsmTree | None:
         """Return the last incarnation of an index (vy_recovery_lsm_by_index_id), or None."""
-        trees, _ = self._get_indexes()
+        trees, _ = self._get_latest_trees_and_fault()
         return trees.get((space, index))
 
     def check_duplicate_tree(self) -> str | None:
         """Return the server's message if an index has two LSM trees (vy_recovery_build_index_id_hash), else None."""
-        _, fault = self._get_indexes()
+        _, fault = self._get_latest_trees_and_fault()
         return None if fault is None else _INVALID + fault
 
-    def _get_indexes(self) -> tuple[dict[tuple[int, int], LsmTree], str | None]:
+    def _get_latest_trees_and_fault(self) -> tuple[dict[tuple[int, int], LsmTree], str | None]:
         """Return the last incarnation of each index, and a fault or None; cached until the next record."""
         if self._cached_indexes is None:
             indexes: dict[tuple[int, int], LsmTree] = {}
@@ -179,12 +179,12 @@ class VylogState(msgspec.Struct):
 
     # -- the shape of a tree ---------------------------------------------------------------------------------------
 
-    def check_tree(self, tree: LsmTree) -> str | None:
+    def find_tree_range_error(self, tree: LsmTree) -> str | None:
         """Return the server's message if the ranges of a tree overlap or leave out keys (vy_lsm_recover), else None."""
-        fault = self._check_bounds(tree) or self._check_span(tree)
+        fault = self._find_inverted_bounds(tree) or self._find_range_gap_or_overlap(tree)
         return None if fault is None else _INVALID + fault
 
-    def _check_bounds(self, tree: LsmTree) -> str | None:
+    def _find_inverted_bounds(self, tree: LsmTree) -> str | None:
         for number in sorted(tree.ranges):
             range_ = self.ranges[number]
             if _compare_keys(tree, range_.begin, range_.end) in (0, 1):
@@ -195,7 +195,7 @@ class VylogState(msgspec.Struct):
                     return f"begin >= end for slice {slice_id}"
         return None
 
-    def _check_span(self, tree: LsmTree) -> str | None:
+    def _find_range_gap_or_overlap(self, tree: LsmTree) -> str | None:
         """Return a message if the ranges are not contiguous; None if they are, or if the key order is not known."""
         ranges = _sort_ranges(tree, [self.ranges[number] for number in sorted(tree.ranges)])
         if ranges is None:
@@ -215,7 +215,7 @@ class VylogState(msgspec.Struct):
         return None
 
 
-def get_number(keys: Mapping[int, Any], key: VylogKey) -> int:
+def get_number_or_zero(keys: Mapping[int, Any], key: VylogKey) -> int:
     """Return a number of a record; 0 if the record has none."""
     value = keys.get(key, 0)
     return value if type(value) is int else 0
@@ -229,8 +229,8 @@ class _RecordKeys:
     def __init__(self, keys: Mapping[int, Any]) -> None:
         self._keys = keys
 
-    def get_number(self, key: VylogKey) -> int:
-        return get_number(self._keys, key)
+    def get_number_or_zero(self, key: VylogKey) -> int:
+        return get_number_or_zero(self._keys, key)
 
     def get_bound(self, key: VylogKey) -> KeyValues | None:
         value = self._keys.get(key)
@@ -322,72 +322,72 @@ def _get_registered(objects: Mapping[int, T], number: int, fault: str) -> T:
     return item
 
 
-def _check_new(objects: Mapping[int, Any], number: int, object_name: str) -> None:
+def _require_unused_id(objects: Mapping[int, Any], number: int, object_name: str) -> None:
     """Check that an id is not in use."""
     if number in objects:
         raise _RecordError(f"Duplicate {object_name} id {number}")
 
 
-def _prepare_lsm(state: VylogState, keys: _RecordKeys) -> None:
-    number = keys.get_number(VylogKey.LSM_ID)
+def _apply_prepare_lsm(state: VylogState, keys: _RecordKeys) -> None:
+    number = keys.get_number_or_zero(VylogKey.LSM_ID)
     if keys.types is None:
         raise _RecordError(f"Missing key definition for LSM tree {number}")
-    _check_new(state.trees, number, "LSM tree")
-    space, index = keys.get_number(VylogKey.SPACE_ID), keys.get_number(VylogKey.INDEX_ID)
+    _require_unused_id(state.trees, number, "LSM tree")
+    space, index = keys.get_number_or_zero(VylogKey.SPACE_ID), keys.get_number_or_zero(VylogKey.INDEX_ID)
     state.trees[number] = LsmTree(number, space, index, keys.types)
 
 
-def _create_lsm(state: VylogState, keys: _RecordKeys) -> None:
-    number = keys.get_number(VylogKey.LSM_ID)
+def _apply_create_lsm(state: VylogState, keys: _RecordKeys) -> None:
+    number = keys.get_number_or_zero(VylogKey.LSM_ID)
     if number not in state.trees:
-        _prepare_lsm(state, keys)
+        _apply_prepare_lsm(state, keys)
     elif max(state.trees[number].create_lsn, state.trees[number].drop_lsn) >= 0:
         raise _RecordError(f"Duplicate LSM tree id {number}")
     tree = state.trees[number]
-    tree.create_lsn = keys.get_number(VylogKey.CREATE_LSN) or number  # before 1.7.6 the id was the LSN
-    tree.dump_lsn = keys.get_number(VylogKey.DUMP_LSN)
+    tree.create_lsn = keys.get_number_or_zero(VylogKey.CREATE_LSN) or number  # before 1.7.6 the id was the LSN
+    tree.dump_lsn = keys.get_number_or_zero(VylogKey.DUMP_LSN)
 
 
-def _modify_lsm(state: VylogState, keys: _RecordKeys) -> None:
-    number = keys.get_number(VylogKey.LSM_ID)
+def _apply_modify_lsm(state: VylogState, keys: _RecordKeys) -> None:
+    number = keys.get_number_or_zero(VylogKey.LSM_ID)
     tree = _get_registered(state.trees, number, f"Update of unregistered LSM tree {number}")
     if tree.drop_lsn >= 0:
         raise _RecordError(f"Update of deleted LSM tree {number}")
     tree.types = keys.types
 
 
-def _drop_lsm(state: VylogState, keys: _RecordKeys) -> None:
-    number = keys.get_number(VylogKey.LSM_ID)
+def _apply_drop_lsm(state: VylogState, keys: _RecordKeys) -> None:
+    number = keys.get_number_or_zero(VylogKey.LSM_ID)
     tree = _get_registered(state.trees, number, f"LSM tree {number} deleted but not registered")
     if tree.drop_lsn >= 0:
         raise _RecordError(f"LSM tree {number} deleted twice")
-    tree.drop_lsn = keys.get_number(VylogKey.DROP_LSN)
+    tree.drop_lsn = keys.get_number_or_zero(VylogKey.DROP_LSN)
 
 
-def _forget_lsm(state: VylogState, keys: _RecordKeys) -> None:
-    number = keys.get_number(VylogKey.LSM_ID)
+def _apply_forget_lsm(state: VylogState, keys: _RecordKeys) -> None:
+    number = keys.get_number_or_zero(VylogKey.LSM_ID)
     tree = _get_registered(state.trees, number, f"LSM tree {number} forgotten but not registered")
     if tree.ranges or tree.runs:
         raise _RecordError(f"Forgotten LSM tree {number} has ranges/runs")
     del state.trees[number]
 
 
-def _dump_lsm(state: VylogState, keys: _RecordKeys) -> None:
-    number = keys.get_number(VylogKey.LSM_ID)
+def _apply_dump_lsm(state: VylogState, keys: _RecordKeys) -> None:
+    number = keys.get_number_or_zero(VylogKey.LSM_ID)
     tree = _get_registered(state.trees, number, f"Dump of unregistered LSM tree {number}")
-    tree.dump_lsn = keys.get_number(VylogKey.DUMP_LSN)
+    tree.dump_lsn = keys.get_number_or_zero(VylogKey.DUMP_LSN)
 
 
-def _insert_range(state: VylogState, keys: _RecordKeys) -> None:
-    number, lsm = keys.get_number(VylogKey.RANGE_ID), keys.get_number(VylogKey.LSM_ID)
-    _check_new(state.ranges, number, "range")
+def _apply_insert_range(state: VylogState, keys: _RecordKeys) -> None:
+    number, lsm = keys.get_number_or_zero(VylogKey.RANGE_ID), keys.get_number_or_zero(VylogKey.LSM_ID)
+    _require_unused_id(state.ranges, number, "range")
     tree = _get_registered(state.trees, lsm, f"Range {number} created for unregistered LSM tree {lsm}")
     state.ranges[number] = VinylRange(number, lsm, keys.get_bound(VylogKey.BEGIN), keys.get_bound(VylogKey.END))
     tree.ranges.add(number)
 
 
-def _delete_range(state: VylogState, keys: _RecordKeys) -> None:
-    number = keys.get_number(VylogKey.RANGE_ID)
+def _apply_delete_range(state: VylogState, keys: _RecordKeys) -> None:
+    number = keys.get_number_or_zero(VylogKey.RANGE_ID)
     range_ = _get_registered(state.ranges, number, f"Range {number} deleted but not registered")
     if range_.slices:
         raise _RecordError(f"Deleted range {number} has run slices")
@@ -402,18 +402,18 @@ def _add_run(state: VylogState, number: int, tree: LsmTree) -> VinylRun:
 
 
 def _get_tree_of_run(state: VylogState, keys: _RecordKeys) -> LsmTree:
-    number, lsm = keys.get_number(VylogKey.RUN_ID), keys.get_number(VylogKey.LSM_ID)
+    number, lsm = keys.get_number_or_zero(VylogKey.RUN_ID), keys.get_number_or_zero(VylogKey.LSM_ID)
     return _get_registered(state.trees, lsm, f"Run {number} created for unregistered LSM tree {lsm}")
 
 
-def _prepare_run(state: VylogState, keys: _RecordKeys) -> None:
-    number, tree = keys.get_number(VylogKey.RUN_ID), _get_tree_of_run(state, keys)
-    _check_new(state.runs, number, "run")
+def _apply_prepare_run(state: VylogState, keys: _RecordKeys) -> None:
+    number, tree = keys.get_number_or_zero(VylogKey.RUN_ID), _get_tree_of_run(state, keys)
+    _require_unused_id(state.runs, number, "run")
     _add_run(state, number, tree)
 
 
-def _create_run(state: VylogState, keys: _RecordKeys) -> None:
-    number, tree = keys.get_number(VylogKey.RUN_ID), _get_tree_of_run(state, keys)
+def _apply_create_run(state: VylogState, keys: _RecordKeys) -> None:
+    number, tree = keys.get_number_or_zero(VylogKey.RUN_ID), _get_tree_of_run(state, keys)
     run = state.runs.get(number)
     if run is not None and run.dropped:
         raise _RecordError(f"Run {number} committed after deletion")
@@ -423,20 +423,20 @@ def _create_run(state: VylogState, keys: _RecordKeys) -> None:
         state.trees[run.lsm].runs.discard(number)
         tree.runs.add(number)
         run.lsm = tree.id
-    run.dump_lsn, run.incomplete = keys.get_number(VylogKey.DUMP_LSN), False
+    run.dump_lsn, run.incomplete = keys.get_number_or_zero(VylogKey.DUMP_LSN), False
 
 
-def _drop_run(state: VylogState, keys: _RecordKeys) -> None:
-    number = keys.get_number(VylogKey.RUN_ID)
+def _apply_drop_run(state: VylogState, keys: _RecordKeys) -> None:
+    number = keys.get_number_or_zero(VylogKey.RUN_ID)
     run = _get_registered(state.runs, number, f"Run {number} deleted but not registered")
     if run.dropped:
         raise _RecordError(f"Run {number} deleted twice")
     run.dropped = True
 
 
-def _forget_run(state: VylogState, keys: _RecordKeys) -> None:
+def _apply_forget_run(state: VylogState, keys: _RecordKeys) -> None:
     """Remove a run. Its slices still refer to it, which the server does not check."""
-    number = keys.get_number(VylogKey.RUN_ID)
+    number = keys.get_number_or_zero(VylogKey.RUN_ID)
     run = _get_registered(state.runs, number, f"Run {number} forgotten but not registered")
     del state.runs[number]
     state.trees[run.lsm].runs.discard(number)
@@ -444,9 +444,11 @@ def _forget_run(state: VylogState, keys: _RecordKeys) -> None:
         state.slices[slice_] = state.slices[slice_]._replace(forgotten=True)
 
 
-def _insert_slice(state: VylogState, keys: _RecordKeys) -> None:
-    number, range_id, run_id = (keys.get_number(key) for key in (VylogKey.SLICE_ID, VylogKey.RANGE_ID, VylogKey.RUN_ID))
-    _check_new(state.slices, number, "slice")
+def _apply_insert_slice(state: VylogState, keys: _RecordKeys) -> None:
+    number, range_id, run_id = (
+        keys.get_number_or_zero(key) for key in (VylogKey.SLICE_ID, VylogKey.RANGE_ID, VylogKey.RUN_ID)
+    )
+    _require_unused_id(state.slices, number, "slice")
     range_ = _get_registered(state.ranges, range_id, f"Slice {number} created for unregistered range {range_id}")
     run = _get_registered(state.runs, run_id, f"Slice {number} created for unregistered run {run_id}")
     state.slices[number] = VinylSlice(
@@ -459,8 +461,8 @@ def _insert_slice(state: VylogState, keys: _RecordKeys) -> None:
         state.checkpoint.add(number)
 
 
-def _delete_slice(state: VylogState, keys: _RecordKeys) -> None:
-    number = keys.get_number(VylogKey.SLICE_ID)
+def _apply_delete_slice(state: VylogState, keys: _RecordKeys) -> None:
+    number = keys.get_number_or_zero(VylogKey.SLICE_ID)
     slice_ = _get_registered(state.slices, number, f"Slice {number} deleted but not registered")
     del state.slices[number]
     state.ranges[slice_.range].slices.discard(number)
@@ -469,18 +471,18 @@ def _delete_slice(state: VylogState, keys: _RecordKeys) -> None:
 
 
 _RULES: Mapping[int, Callable[[VylogState, _RecordKeys], None]] = {
-    VylogType.CREATE_LSM: _create_lsm,
-    VylogType.DROP_LSM: _drop_lsm,
-    VylogType.INSERT_RANGE: _insert_range,
-    VylogType.DELETE_RANGE: _delete_range,
-    VylogType.PREPARE_RUN: _prepare_run,
-    VylogType.CREATE_RUN: _create_run,
-    VylogType.DROP_RUN: _drop_run,
-    VylogType.FORGET_RUN: _forget_run,
-    VylogType.INSERT_SLICE: _insert_slice,
-    VylogType.DELETE_SLICE: _delete_slice,
-    VylogType.DUMP_LSM: _dump_lsm,
-    VylogType.MODIFY_LSM: _modify_lsm,
-    VylogType.FORGET_LSM: _forget_lsm,
-    VylogType.PREPARE_LSM: _prepare_lsm,
+    VylogType.CREATE_LSM: _apply_create_lsm,
+    VylogType.DROP_LSM: _apply_drop_lsm,
+    VylogType.INSERT_RANGE: _apply_insert_range,
+    VylogType.DELETE_RANGE: _apply_delete_range,
+    VylogType.PREPARE_RUN: _apply_prepare_run,
+    VylogType.CREATE_RUN: _apply_create_run,
+    VylogType.DROP_RUN: _apply_drop_run,
+    VylogType.FORGET_RUN: _apply_forget_run,
+    VylogType.INSERT_SLICE: _apply_insert_slice,
+    VylogType.DELETE_SLICE: _apply_delete_slice,
+    VylogType.DUMP_LSM: _apply_dump_lsm,
+    VylogType.MODIFY_LSM: _apply_modify_lsm,
+    VylogType.FORGET_LSM: _apply_forget_lsm,
+    VylogType.PREPARE_LSM: _apply_prepare_lsm,
 }

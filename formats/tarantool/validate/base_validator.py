@@ -26,11 +26,11 @@ from binlogtool.formats.tarantool.codes import (
 )
 from binlogtool.formats.tarantool.decode import TarantoolContext, find_too_deep_rows
 from binlogtool.formats.tarantool.msgpack.parse import (
-    find_text,
-    limit_depth,
-    load_integer,
+    find_text_bounds,
+    get_max_nesting_depth,
+    load_mp_integer,
     read_container_head,
-    skip_value,
+    skip_value_and_count,
 )
 from binlogtool.formats.tarantool.rows.parse_rows import DUPLICATE_KEY, UNKNOWN_KEY
 from binlogtool.limits import Limits
@@ -65,10 +65,10 @@ STATE_SIZE = 256 + 4096
 
 
 @kernel()
-def is_body_in_order(row_type: int, keys: int, space: int, state: Int64s) -> bool:
+def has_required_keys_and_seen_space(row_type: int, body_keys: int, space: int, state: Int64s) -> bool:
     """Return whether a DML row has the required body keys, and a space that was seen before (and is not `_space`)."""
     if row_type == 12:
-        return keys == 0
+        return body_keys == 0
     if row_type == 2 or row_type == 3:
         required = 0x200010000
     elif row_type == 4:
@@ -79,13 +79,13 @@ def is_body_in_order(row_type: int, keys: int, space: int, state: Int64s) -> boo
         required = 0x10200010000
     else:
         return False
-    if keys & required != required or keys >= 0x800000000000000:
+    if body_keys & required != required or body_keys >= 0x800000000000000:
         return False
     return space != 280 and space >= 0 and state[256 + (space & 4095)] == space + 1
 
 
 @kernel()
-def try_advance_transaction(
+def try_add_transaction_row(
     replica: int, lsn: int, tsn: int, commit: int, frame: int, record: int, state: MutableInt64s
 ) -> bool:
     """Add one row of a multi-statement transaction to the state; return False if anything about it is unusual."""
@@ -130,7 +130,7 @@ class LogRowColumns(NamedTuple):
     spans: Int64s
 
 
-@kernel(is_body_in_order, try_advance_transaction)
+@kernel(has_required_keys_and_seen_space, try_add_transaction_row)
 def skip_ordered_log_rows(
     start: int, stop: int, first_frame: int, first_record: int, rows: LogRowColumns, state: MutableInt64s
 ) -> int:
@@ -149,11 +149,11 @@ def skip_ordered_log_rows(
             return i
         if lsn < 0 or lsn != state[replica] + 1 or rows.times[i] < state[32 + replica]:
             return i
-        if not is_body_in_order(rows.types[i], rows.body_keys[i], rows.spaces[i], state):
+        if not has_required_keys_and_seen_space(rows.types[i], rows.body_keys[i], rows.spaces[i], state):
             return i
         if keys & 0x100 != 0:
             frame = first_frame + rows.spans[i]
-            if not try_advance_transaction(
+            if not try_add_transaction_row(
                 replica, lsn, lsn - rows.tsns[i], rows.flags[i] & 1, frame, first_record + i, state
             ):
                 return i
@@ -190,7 +190,7 @@ def skip_ordered_snapshot_rows(
 
 @kernel()
 def find_unusual_block(
-    start: int, stop: int, magics: Int64s, lengths: Int64s, previous: Int64s, header_ends: Int64s,
+    start: int, stop: int, magics: Int64s, lengths: Int64s, previous_crcs: Int64s, header_ends: Int64s,
     payload_starts: Int64s, buf: UInt8s,
 ) -> int:  # fmt: skip
     """Find the first unusual block: a previous crc, a nonzero filler, or uncompressed rows of 0 or at least 2029 bytes.
@@ -199,7 +199,7 @@ def find_unusual_block(
         Index of the block, or `stop`.
     """
     for i in range(start, stop):
-        if previous[i] != 0:
+        if previous_crcs[i] != 0:
             return i
         if (lengths[i] >= 2029 or lengths[i] == 0) and magics[i] == 0xD5BA0BAB:
             return i
@@ -213,8 +213,8 @@ def find_unusual_block(
     return stop
 
 
-@kernel(read_container_head, skip_value)
-def find_array_field(buf: UInt8s, pos: int, limit: int, number: int) -> int:
+@kernel(read_container_head, skip_value_and_count)
+def find_array_field_offset(buf: UInt8s, pos: int, limit: int, number: int) -> int:
     """Return the position of field `number` of the array at `pos`, or -1 if it has no such field."""
     if pos < 0 or pos >= limit:
         return -1
@@ -223,13 +223,13 @@ def find_array_field(buf: UInt8s, pos: int, limit: int, number: int) -> int:
     if code < 0x90 or code > 0xDD or number >= count:
         return -1
     for _ in range(number):
-        pos, _, _, _ = skip_value(buf, pos, limit)
+        pos, _, _, _ = skip_value_and_count(buf, pos, limit)
         if pos < 0:
             return -1
     return pos if pos < limit else -1
 
 
-@kernel(load_integer)
+@kernel(load_mp_integer)
 def read_sortable_integer(buf: UInt8s, p: int) -> tuple[int, int]:
     """Return (rank, value) of the mp integer at `p`; the pairs sort like the integers.
 
@@ -242,7 +242,7 @@ def read_sortable_integer(buf: UInt8s, p: int) -> tuple[int, int]:
         return 1, code - 256
     if code < 0xCC or code > 0xD3:
         return 0, 0
-    value = load_integer(buf, p, code)
+    value = load_mp_integer(buf, p, code)
     return (2, value) if code == 0xCF and value < 0 else (1, value)
 
 
@@ -258,11 +258,11 @@ def compare_integers(buf: UInt8s, a: int, b: int) -> int:
     return -1 if value_a < value_b else 1
 
 
-@kernel(find_text)
+@kernel(find_text_bounds)
 def compare_strings(buf: UInt8s, a: int, end_a: int, b: int, end_b: int) -> int:
     """Compare the mp strings at `a` and `b` byte by byte: -1, 0 or 1; 0 if either is not a string."""
-    a, last_a = find_text(buf, a, end_a)
-    b, last_b = find_text(buf, b, end_b)
+    a, last_a = find_text_bounds(buf, a, end_a)
+    b, last_b = find_text_bounds(buf, b, end_b)
     if last_a < 0 or last_b < 0:
         return 0
     while a < last_a and b < last_b:
@@ -275,19 +275,19 @@ def compare_strings(buf: UInt8s, a: int, end_a: int, b: int, end_b: int) -> int:
     return -1 if last_a - a < last_b - b else 1
 
 
-@kernel(find_array_field, compare_integers, compare_strings)
+@kernel(find_array_field_offset, compare_integers, compare_strings)
 def find_unordered_key(
-    start: int, stop: int, buf: UInt8s, tuples: Int64s, ends: Int64s, parts: Int64s, count: int
+    start: int, stop: int, buf: UInt8s, tuples: Int64s, ends: Int64s, parts: Int64s, part_count: int
 ) -> int:
     """Find the first row in (start, stop) whose key is less than that of the row before; `stop` if there is none.
 
     Args:
-        parts: `count` pairs of field number and kind (0 = integer, 1 = string).
+        parts: `part_count` pairs of field number and kind (0 = integer, 1 = string).
     """
     for i in range(start + 1, stop):
-        for part in range(0, 2 * count, 2):
-            a = find_array_field(buf, tuples[i - 1], ends[i - 1], parts[part])
-            b = find_array_field(buf, tuples[i], ends[i], parts[part])
+        for part in range(0, 2 * part_count, 2):
+            a = find_array_field_offset(buf, tuples[i - 1], ends[i - 1], parts[part])
+            b = find_array_field_offset(buf, tuples[i], ends[i], parts[part])
             if a < 0 or b < 0:
                 break
             if parts[part + 1] == 0:
@@ -361,7 +361,7 @@ class TarantoolValidator:
     def __init__(self, layout: LogFileLayout, compile_: Any, limits: Limits) -> None:
         self.context: TarantoolContext = layout.context
         self.frames_at = layout.frames_at
-        self.max_depth = limit_depth(limits)
+        self.max_depth = get_max_nesting_depth(limits)
         self.type_counts: Counter[str] = Counter()
         self.damaged_ranges: list[tuple[int, int]] = []
         self._block_notes: dict[str, BlockNote] = {}
@@ -380,10 +380,10 @@ class TarantoolValidator:
         columns = (*(frames[name] for name in names), batch.window)
         index = 0
         while (index := self._find_odd_block(index, frames.count, *columns)) < frames.count:
-            self._report_unusual_block_fields(batch, index)
+            self._count_unusual_block_fields(batch, index)
             index += 1
         findings = [*self.check_rows(batch), *find_too_deep_rows(batch, self.max_depth)]
-        return [self.context.cap_severity(one) for one in findings]
+        return [self.context.cap_severity_for_unread_file(one) for one in findings]
 
     def skip_damage(self, start: int, end: int) -> None:
         """Record that a range of the file was skipped."""
@@ -391,8 +391,12 @@ class TarantoolValidator:
 
     def finish(self, tail: FileTail) -> ValidationResult:
         """Return the result for the whole file."""
-        return self.create_verdict(
-            tail, [self.context.cap_severity(found) for found in (*self.report_block_notes(), *self.check_end(tail))]
+        return self.create_validation_result(
+            tail,
+            [
+                self.context.cap_severity_for_unread_file(found)
+                for found in (*self.report_block_notes(), *self.check_end(tail))
+            ],
         )
 
     # -- overridden methods --------------------------------------------------------------------------------------------
@@ -405,7 +409,7 @@ class TarantoolValidator:
         """Return the findings that are only certain at the end of the file."""
         return []
 
-    def create_verdict(self, tail: FileTail, findings: list[Finding]) -> ValidationResult:
+    def create_validation_result(self, tail: FileTail, findings: list[Finding]) -> ValidationResult:
         """Combine counts, facts and findings into a result."""
         return ValidationResult(sum(self.type_counts.values()), dict(self.type_counts), tuple(findings))
 
@@ -430,7 +434,9 @@ class TarantoolValidator:
             id_, location.offset, location.size, text, record=location.record, diagnosis=diagnosis, **facts
         )
 
-    def check_body(self, batch: Batch, index: int, location: RowLocation, required: Sequence[int]) -> list[Finding]:
+    def check_body_keys(
+        self, batch: Batch, index: int, location: RowLocation, required: Sequence[int]
+    ) -> list[Finding]:
         """Report keys that occur twice, and required keys that are missing."""
         table = batch.records
         header, body = int(table["header_keys"][index]), int(table["body_keys"][index])
@@ -453,14 +459,14 @@ class TarantoolValidator:
         return self.create_finding("unknown-record-type", location, text, diagnosis, severity=Severity.ERROR)
 
     def count_unusual_block(
-        self, kind: str, id_: str, location: RowLocation, text: str, severity: Severity = Severity.WARNING
+        self, diagnosis: str, id_: str, location: RowLocation, text: str, severity: Severity = Severity.WARNING
     ) -> None:
-        """Count an unusual property of a block; `kind` is its diagnosis."""
-        note = self._block_notes.get(kind)
+        """Count an unusual property of a block; `diagnosis` is its diagnosis."""
+        note = self._block_notes.get(diagnosis)
         if note:
             note.count += 1
         else:
-            self._block_notes[kind] = BlockNote(location, text, id_, severity)
+            self._block_notes[diagnosis] = BlockNote(location, text, id_, severity)
 
     def report_block_notes(self) -> list[Finding]:
         """Return one finding for each kind of unusual block."""
@@ -472,7 +478,7 @@ class TarantoolValidator:
             for kind, r in self._block_notes.items()
         ]  # fmt: skip
 
-    def _report_unusual_block_fields(self, batch: Batch, index: int) -> None:
+    def _count_unusual_block_fields(self, batch: Batch, index: int) -> None:
         table = batch.frames
         location = self.locate_block(batch, index, batch.first_record)
         if int(table["header.crc32p"][index]):
@@ -480,7 +486,7 @@ class TarantoolValidator:
                 "previous_crc_used", "reserved-bits-set", location, "the unused field `previous crc` is not zero"
             )
         filler = bytes(batch.window[int(table["header.end"][index]) : int(table["payload_start"][index])])
-        if (filler[1:].strip(b"\0") or not 0xA0 <= filler[0] <= 0xBF) and self._writes_zero_filler():
+        if (filler[1:].strip(b"\0") or not 0xA0 <= filler[0] <= 0xBF) and self._was_written_after_1_7():
             self.count_unusual_block(
                 "padding_not_zero", "reserved-bits-set", location, "the filler of the block's header is not zero"
             )
@@ -492,12 +498,12 @@ class TarantoolValidator:
             is_large
             and table["magic"][index] == PLAIN_MAGIC
             and self.context.kind is FileKind.XLOG
-            and self._writes_zero_filler()
+            and self._was_written_after_1_7()
         ):
             text = "a block of 2 KiB or more is not compressed"
             self.count_unusual_block("plain_block_large", "length-out-of-bounds", location, text)
 
-    def _writes_zero_filler(self) -> bool:
+    def _was_written_after_1_7(self) -> bool:
         """True unless a server up to 1.7 wrote the file: those left garbage in the filler, and compressed less."""
         version = self.context.version or "1."
         return not version.startswith("1.")

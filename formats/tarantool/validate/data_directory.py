@@ -115,13 +115,13 @@ def _validate_directory(files: list[TarantoolMember], unread: set[str]) -> Itera
     logs, snaps, vylogs = (_select_kind(files, kind) for kind in (FileKind.XLOG, FileKind.SNAP, FileKind.VYLOG))
     present = {posixpath.basename(name) for f in files for name in (f.name, *_name_by_vclock(f))}
     present |= set(map(posixpath.basename, unread))
-    yield from _check_instances(files)
+    yield from _report_foreign_instances(files)
     yield from _check_name_digits(files)
-    yield from _check_leftover_vylog(snaps, vylogs, unread)
+    yield from _report_blocking_unfinished_vylog(snaps, vylogs, unread)
     chain = [found for pair in pairwise(logs) for found in _check_adjacent_logs(*pair, present)]
-    chain += _check_first_log(logs, snaps, present)
+    chain += _check_first_log_reaches_snapshot(logs, snaps, present)
     yield from chain
-    yield from _check_checkpoints(snaps, vylogs, present)
+    yield from _report_missing_checkpoint_files(snaps, vylogs, present)
     if not any(found.finding.id in ("missing-member", "gap-in-sequence") for found in chain):
         yield from _check_space_references(files, logs, snaps)
     yield from _report_logs_older_than_snapshots(logs, snaps)
@@ -151,7 +151,7 @@ def _check_name_digits(files: list[TarantoolMember]) -> Iterator[SetFinding]:
             yield SetFinding(f.name, make_finding("meta-mismatch", 0, 0, text, diagnosis="name_not_20_digits"))
 
 
-def _check_leftover_vylog(
+def _report_blocking_unfinished_vylog(
     snaps: list[TarantoolMember], vylogs: list[TarantoolMember], unread: set[str]
 ) -> Iterator[SetFinding]:
     """Report a leftover file that the server tries to create at start-up and fails (`vy_log_begin_recovery`)."""
@@ -167,7 +167,7 @@ def _check_leftover_vylog(
 # -- headers -----------------------------------------------------------------------------------------------------------
 
 
-def _check_instances(files: list[TarantoolMember]) -> Iterator[SetFinding]:
+def _report_foreign_instances(files: list[TarantoolMember]) -> Iterator[SetFinding]:
     """Check that all files of a directory were written by one instance."""
     files_with_instance = [f for f in files if f.context.instance]
     if len({f.context.instance for f in files_with_instance}) < 2:
@@ -227,7 +227,7 @@ def _check_adjacent_logs(before: TarantoolMember, after: TarantoolMember, presen
         yield SetFinding(after.name, _create_line_finding(after, "prev_vclock", text, "prev_vclock_mismatch"))
     facts = before.facts
     if isinstance(facts, XlogFacts):
-        yield from _check_rows_between(before, after, facts)
+        yield from _compare_rows_with_next_vclock(before, after, facts)
 
 
 def _describe_rows_between(before: TarantoolMember, after: TarantoolMember) -> str:
@@ -247,7 +247,9 @@ def _report_missing_file(name: str, text: str, diagnosis: str = "missing_file", 
     return SetFinding(name, make_finding("missing-member", None, 0, text, diagnosis=diagnosis, **facts))
 
 
-def _check_rows_between(before: TarantoolMember, after: TarantoolMember, facts: XlogFacts) -> Iterator[SetFinding]:
+def _compare_rows_with_next_vclock(
+    before: TarantoolMember, after: TarantoolMember, facts: XlogFacts
+) -> Iterator[SetFinding]:
     """Report rows that the next file's VClock counts and this file lacks, or vice versa."""
     state, start = facts.vclock, after.context.vclock
     missing = [(r, state.get(r, 0) + 1, lsn) for r, lsn in sorted(start.items()) if lsn > state.get(r, 0)]
@@ -267,7 +269,7 @@ def _check_rows_between(before: TarantoolMember, after: TarantoolMember, facts: 
         yield SetFinding(after.name, _create_line_finding(after, "vclock", text, "vclock_behind_rows"))
 
 
-def _check_first_log(
+def _check_first_log_reaches_snapshot(
     logs: list[TarantoolMember], snaps: list[TarantoolMember], present: set[str]
 ) -> Iterator[SetFinding]:
     """Check that a log begins at or before the newest snapshot."""
@@ -302,7 +304,7 @@ def _report_logs_older_than_snapshots(
         yield SetFinding(outdated[0].name, found)
 
 
-def _check_checkpoints(
+def _report_missing_checkpoint_files(
     snaps: list[TarantoolMember], vylogs: list[TarantoolMember], present: set[str]
 ) -> Iterator[SetFinding]:
     """Check that each checkpoint has a snapshot and, where vinyl is in use, a metadata log of the same number."""

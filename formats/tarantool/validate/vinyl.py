@@ -29,7 +29,7 @@ from binlogtool.formats.tarantool.codes import (
 from binlogtool.formats.tarantool.decode import decode_body_tree
 from binlogtool.formats.tarantool.msgpack.decode_values import to_python
 from binlogtool.formats.tarantool.msgpack.parse import MpKind, MpNode
-from binlogtool.formats.tarantool.spaces.vylog_state import LsmTree, VinylRun, VylogState, get_number
+from binlogtool.formats.tarantool.spaces.vylog_state import LsmTree, VinylRun, VylogState, get_number_or_zero
 from binlogtool.formats.tarantool.validate.base_validator import RowLocation, TarantoolValidator
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class VylogFacts(msgspec.Struct):
     def find_needed_runs(self) -> Iterator[tuple[LsmTree, VinylRun]]:
         """Yield the runs that the server opens, each with its tree."""
         for tree in self.state.trees.values():
-            if tree.drop_lsn < 0 and self.state.find_tree(tree.space, tree.index) is tree:
+            if tree.drop_lsn < 0 and self.state.find_latest_tree(tree.space, tree.index) is tree:
                 yield from ((tree, run) for run in self.state.list_live_runs(tree))
 
 
@@ -159,7 +159,7 @@ class VylogValidator(TarantoolValidator):
                 if row_type not in STATEMENT_TYPES and row_type != RowType.UPDATE:
                     self._record_refusal(location, "Bad record: failed to decode request")
                 continue
-            missing = self.check_body(batch, index, location, (BodyKey.TUPLE,))
+            missing = self.check_body_keys(batch, index, location, (BodyKey.TUPLE,))
             if any(one.facts.get("diagnosis") == "missing_body_key" for one in missing):
                 self._record_refusal(location, "Bad record: failed to decode request")
             findings += missing or self._check_record(decode_body_tree(batch, index), location)
@@ -198,7 +198,7 @@ class VylogValidator(TarantoolValidator):
         if kind == VylogType.SNAPSHOT:
             facts.based = frozenset(run.lsm for run in state.runs.values() if not run.dropped)
         fault = state.apply_record(kind, keys)
-        run = get_number(keys, VylogKey.RUN_ID)
+        run = get_number_or_zero(keys, VylogKey.RUN_ID)
         if kind == VylogType.CREATE_RUN:
             facts.unneeded.discard(run)
         elif kind in (VylogType.DROP_RUN, VylogType.PREPARE_RUN) and len(facts.unneeded) < MAX_REMEMBERED:
@@ -214,7 +214,7 @@ class VylogValidator(TarantoolValidator):
         text = f"{fault}; the server does not start"
         return [make_finding("dangling-reference", tail.end, 0, text, diagnosis="vylog_reference")]
 
-    def create_verdict(self, tail: FileTail, findings: list[Finding]) -> ValidationResult:
+    def create_validation_result(self, tail: FileTail, findings: list[Finding]) -> ValidationResult:
         """Combine counts and the runs that must exist into a result."""
         self.facts.damaged = bool(self.damaged_ranges)
         return ValidationResult(
@@ -257,7 +257,7 @@ class RunValidator(TarantoolValidator):
         is_complete = types[-1] == RowType.ROWINDEX and all(t in STATEMENT_TYPES for t in types[:-1])
         if not is_complete:
             yield from self._report_foreign_rows(batch, first, types, location)
-        yield from self._check_statements(batch, first, types)
+        yield from self._report_statements_without_key(batch, first, types)
         if types[-1] == RowType.ROWINDEX:
             yield from self._check_row_index(batch, last - 1, offsets[:-1], location)
         statements = [(t, lsn) for t, lsn in zip(types, lsns, strict=True) if t in self._stat]
@@ -282,7 +282,7 @@ class RunValidator(TarantoolValidator):
             text = "the last row of a page is no ROWINDEX"
             yield self.create_finding("payload-undecodable", location, text, "run_page_without_index")
 
-    def _check_statements(self, batch: Batch, first: int, types: list[int]) -> Iterator[Finding]:
+    def _report_statements_without_key(self, batch: Batch, first: int, types: list[int]) -> Iterator[Finding]:
         keys = to_int_list(batch.records["body_keys"], first, first + len(types))
         tuple_or_key = 1 << BodyKey.TUPLE | 1 << BodyKey.KEY
         for index, (row_type, body) in enumerate(zip(types, keys, strict=True), first):
@@ -307,7 +307,7 @@ class RunValidator(TarantoolValidator):
             text = f"ROWINDEX names {len(table)} statements, and not those in the page ({len(offsets)})"
             yield self.create_finding("meta-mismatch", location, text, "row_index_mismatch")
 
-    def create_verdict(self, tail: FileTail, findings: list[Finding]) -> ValidationResult:
+    def create_validation_result(self, tail: FileTail, findings: list[Finding]) -> ValidationResult:
         """Combine counts and pages into a result."""
         low, high = (self._lsns[0], self._lsns[-1]) if self._lsns else (None, None)
         facts = RunFacts(tuple(self._pages), tail.end, low, high, dict(self._stat), bool(self.damaged_ranges))
@@ -391,7 +391,7 @@ class IndexValidator(TarantoolValidator):
         text = f"RUNINFO says {count} pages, {len(self._pages)} are described"
         return [self.create_finding("meta-mismatch", self._location, text, "page_count_mismatch")]
 
-    def create_verdict(self, tail: FileTail, findings: list[Finding]) -> ValidationResult:
+    def create_validation_result(self, tail: FileTail, findings: list[Finding]) -> ValidationResult:
         """Combine counts and the description of the run into a result."""
         info = self._info
         stat = info.get(RunInfoKey.STMT_STAT) if info is not None and info.kind is MpKind.MAP else None
@@ -448,7 +448,7 @@ def validate_vinyl_files(files: Sequence[TarantoolMember], vylogs: Sequence[Tara
         elif partner and f.context.kind is FileKind.INDEX:
             yield from _compare_index_with_run(f, by_name[partner])
     if vylogs:
-        yield from _check_expected_runs(vylogs[-1], by_name, reported_names)
+        yield from _report_missing_runs(vylogs[-1], by_name, reported_names)
 
 
 def _report_half_run(file: TarantoolMember, vylogs: Sequence[TarantoolMember]) -> Finding:
@@ -461,7 +461,7 @@ def _report_half_run(file: TarantoolMember, vylogs: Sequence[TarantoolMember]) -
     return make_finding("missing-member", None, 0, text, severity=Severity.NOTE, diagnosis="dropped_run")
 
 
-def _check_expected_runs(
+def _report_missing_runs(
     vylog: TarantoolMember, by_name: dict[str, TarantoolMember], reported_names: set[str]
 ) -> Iterator[SetFinding]:
     """Report missing runs that the newest metadata log needs.

@@ -26,10 +26,10 @@ from binlogtool.formats.tarantool.codes import (
 )
 from binlogtool.formats.tarantool.decode import (
     BOX_SPACE_ID,
-    cache_by_body,
+    cache_results_for_short_bodies,
     decode_tree,
     read_body_bytes,
-    store_space_name,
+    store_space_name_from_row,
 )
 from binlogtool.formats.tarantool.msgpack.decode_values import to_python
 from binlogtool.formats.tarantool.rows.parse_rows import DUPLICATE_KEY, UNKNOWN_KEY
@@ -174,12 +174,12 @@ class XlogValidator(TarantoolValidator):
         while (reached := self._skip_ordered_rows(index, bounds, columns)) < table.count:
             run_length = min(2 * run_length, _MAX_CHECKED_RUN) if reached == index else 1
             index = min(reached + run_length, table.count)
-            self._load_kernel_state(batch)
+            self._load_open_transaction(batch)
             for row, values in enumerate(zip(*(column[reached:index] for column in columns), strict=True), reached):
                 self._check_row(batch, row, _new_tuple(LogRow, values), findings)
-            self._store_kernel_state()
+            self._store_open_transaction()
         self._row_count += table.count
-        self._load_kernel_state(batch)
+        self._load_open_transaction(batch)
         return findings
 
     def _skip_ordered_rows(self, index: int, bounds: tuple[int, int, int], columns: list[Any]) -> int:
@@ -207,7 +207,7 @@ class XlogValidator(TarantoolValidator):
             )
         required = _REQUIRED.get(row.type, 0)
         if row.body_keys & required != required or (row.header_keys | row.body_keys) & DUPLICATE_KEY:
-            findings += self.check_body(batch, index, location, REQUIRED_KEYS.get(row.type, ()))
+            findings += self.check_body_keys(batch, index, location, REQUIRED_KEYS.get(row.type, ()))
         replica, lsn = row.replica_id & U64, row.lsn & U64
         if replica >= VCLOCK_MAX or lsn >= 1 << 63:
             text = f"replica id {replica} or LSN {lsn} is out of range"
@@ -216,7 +216,7 @@ class XlogValidator(TarantoolValidator):
         if lsn > self.state[replica]:
             self._check_time(row, location, findings)
         self._check_lsn(batch, index, location, replica, lsn, findings)
-        self._track_space(batch, index, row.space_id, location)
+        self._record_used_or_defined_space(batch, index, row.space_id, location)
         self._track_transaction(row, location, findings)
 
     def _check_lsn(
@@ -278,9 +278,9 @@ class XlogValidator(TarantoolValidator):
             findings.append(self.create_finding("time-regression", location, text, "time_falls"))
         self.state[slot] = row.timestamp
 
-    def _track_space(self, batch: Batch, index: int, space: int, location: RowLocation) -> None:
+    def _record_used_or_defined_space(self, batch: Batch, index: int, space: int, location: RowLocation) -> None:
         if space == BOX_SPACE_ID:
-            defined = store_space_name(self.context.spaces, batch, index)
+            defined = store_space_name_from_row(self.context.spaces, batch, index)
             if defined is not None and len(self._defined_spaces) < MAX_REMEMBERED_IN_XLOG:
                 self._defined_spaces.add(defined)
         if not 0 <= space < 1 << 62:
@@ -303,7 +303,7 @@ class XlogValidator(TarantoolValidator):
         replica, lsn = row.replica_id, row.lsn
         tsn = lsn - row.tsn & U64 if multi else lsn
         commit = not multi or row.flags & _COMMIT_FLAG
-        transaction = self._find_open_transaction(
+        transaction = self._find_or_adopt_open_transaction(
             replica, tsn, lsn
         )  # the last row has no transaction number where that is its own LSN
         if transaction is None:
@@ -323,7 +323,7 @@ class XlogValidator(TarantoolValidator):
         if commit:
             self._commit_transaction(transaction, findings)
 
-    def _find_open_transaction(self, replica: int, tsn: int, lsn: int) -> OpenTransaction | None:
+    def _find_or_adopt_open_transaction(self, replica: int, tsn: int, lsn: int) -> OpenTransaction | None:
         """Return the open transaction that a row belongs to, or None."""
         if replica == 0:
             return next((open_ for open_ in self._open_transactions.values() if open_.tsn == tsn), None)
@@ -381,7 +381,7 @@ class XlogValidator(TarantoolValidator):
     def _get_open_transactions(self) -> dict[int, OpenTransaction]:
         return dict(self._open_transactions) if self.state[base_validator.OPEN_COUNT] else {}
 
-    def _load_kernel_state(self, batch: Batch) -> None:
+    def _load_open_transaction(self, batch: Batch) -> None:
         """Copy the open transaction from the kernel's state while the batch can still locate it."""
         state = self.state
         if state[base_validator.OPEN_COUNT] == 0:
@@ -400,7 +400,7 @@ class XlogValidator(TarantoolValidator):
             )  # fmt: skip
         self._open_transactions = {max(replica, 0): transaction}
 
-    def _store_kernel_state(self) -> None:
+    def _store_open_transaction(self) -> None:
         state = self.state
         state[base_validator.OPEN_COUNT] = min(len(self._open_transactions), 2)
         if len(self._open_transactions) == 1:
@@ -422,7 +422,7 @@ class XlogValidator(TarantoolValidator):
         findings = [self._report_gap(gap) for gap in self._gaps if gap.filled <= gap.last - gap.first]
         for transaction in self._get_open_transactions().values():
             unfinished = self._report_unfinished(transaction, "before the end of the file")
-            findings.append(unfinished if tail.closed else unfinished.with_severity(Severity.NOTE))
+            findings.append(unfinished if tail.closed else unfinished.copy_with_severity(Severity.NOTE))
         return findings
 
     def _report_gap(self, gap: LsnGap) -> Finding:
@@ -431,7 +431,7 @@ class XlogValidator(TarantoolValidator):
         facts = {"replica": gap.replica, "first": gap.first, "last": gap.last}
         return self.create_finding("gap-in-sequence", gap.location, text, "lsn_gap", severity=gap.severity, **facts)
 
-    def create_verdict(self, tail: FileTail, findings: list[Finding]) -> ValidationResult:
+    def create_validation_result(self, tail: FileTail, findings: list[Finding]) -> ValidationResult:
         """Combine counts and the facts for the rules of a log set into a result."""
         types = self.type_counts.copy()
         for row_type in RowType:
@@ -536,12 +536,12 @@ class SnapValidator(TarantoolValidator):
         self.type_counts[TYPE_NAMES[row_type]] += 1
         if row_type not in _ALLOWED_TYPES:
             findings.append(self.report_wrong_type(batch, index, location, "snap_row_not_insert"))
-        findings += self.check_body(batch, index, location, REQUIRED_KEYS.get(row_type, ()))
-        self._check_number(location, int(table["lsn"][index]), findings)
+        findings += self.check_body_keys(batch, index, location, REQUIRED_KEYS.get(row_type, ()))
+        self._check_row_number(location, int(table["lsn"][index]), findings)
         if row_type in _ALLOWED_TYPES and space >= 0 and space != self.state[base_validator.LAST_SPACE]:
-            findings += self._enter_space(location, space)
+            findings += self._check_space_order(location, space)
 
-    def _check_number(self, location: RowLocation, lsn: int, findings: list[Finding]) -> None:
+    def _check_row_number(self, location: RowLocation, lsn: int, findings: list[Finding]) -> None:
         """Check the number of a row: rows are numbered from 0 (by 1.6 servers from 1)."""
         expected = self.state[base_validator.LSN_SLOTS] + 1
         if lsn == expected or self._may_jump or (expected == 0 and lsn == 1):
@@ -561,7 +561,7 @@ class SnapValidator(TarantoolValidator):
         self._last_reported_block = location.frame
         return [self.create_finding("sequence-regression", location, text, "snap_not_sorted")]
 
-    def _enter_space(self, location: RowLocation, space: int) -> Iterator[Finding]:
+    def _check_space_order(self, location: RowLocation, space: int) -> Iterator[Finding]:
         """Check the order of spaces at the first row of a new space."""
         before = self.state[base_validator.LAST_SPACE]
         self.state[base_validator.LAST_SPACE] = space
@@ -587,7 +587,7 @@ class SnapValidator(TarantoolValidator):
     def _store_space_definition(self, batch: Batch, index: int, space: int) -> None:
         """Store the space or the primary key that a row of `_space` or `_index` defines."""
         if space == BOX_SPACE_ID:
-            defined = store_space_name(self.context.spaces, batch, index)
+            defined = store_space_name_from_row(self.context.spaces, batch, index)
             if defined is not None and len(self._defined_spaces) < MAX_REMEMBERED_IN_SNAP:
                 self._defined_spaces.add(defined)
         if space == _BOX_INDEX_ID:
@@ -659,7 +659,7 @@ class SnapValidator(TarantoolValidator):
             )
         return findings
 
-    def create_verdict(self, tail: FileTail, findings: list[Finding]) -> ValidationResult:
+    def create_validation_result(self, tail: FileTail, findings: list[Finding]) -> ValidationResult:
         """Combine counts and the facts for the rules of a log set into a result."""
         types = self.type_counts.copy()
         types[RowType.INSERT.name] += self.state[base_validator.TYPE_COUNTS + RowType.INSERT]
@@ -674,7 +674,7 @@ class SnapValidator(TarantoolValidator):
         )
 
 
-@cache_by_body
+@cache_results_for_short_bodies
 def _decode_primary_key(body: bytes) -> tuple[int, tuple[int, ...] | None] | None:
     """Decode the body of a row of `_index`.
 
@@ -686,10 +686,10 @@ def _decode_primary_key(body: bytes) -> tuple[int, tuple[int, ...] | None] | Non
     row = to_python(values) if values else None
     if not isinstance(row, list) or len(row) < 6 or row[1] != 0 or type(row[0]) is not int:
         return None
-    return row[0], decode_key_parts(row) if str(row[3]).lower() == "tree" else None
+    return row[0], decode_field_and_kind_pairs(row) if str(row[3]).lower() == "tree" else None
 
 
-def decode_key_parts(row: list[Any]) -> tuple[int, ...] | None:
+def decode_field_and_kind_pairs(row: list[Any]) -> tuple[int, ...] | None:
     """Decode the parts of an `_index` row to (field, kind, …); None if the order of a part's type is not plain.
 
     Parts are [[field, type], …], [{"field": …, "type": …, "collation": …}, …], or, before 1.7, the count and then field

@@ -12,7 +12,7 @@ from binlogtool.formats.drizzle.schema import (
     WireField,
     WireType,
     build_fields,
-    convert_scalar,
+    convert_varint_to_member_type,
     read_fields,
 )
 
@@ -122,7 +122,7 @@ def _one(member: Any, value: Any) -> Any:
             return value.decode()
         except UnicodeDecodeError:
             return value
-    number = convert_scalar(member, value, CATALOG)
+    number = convert_varint_to_member_type(member, value, CATALOG)
     return getattr(number, "name", number)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from binlogtool.formats.drizzle.schema import ENTRY
 from binlogtool.limits import Limits
-from binlogtool.schema.annotated_parse import trace_record
+from binlogtool.schema.annotated_parse import parse_to_field_rows
 from tests.formats.drizzle.make import insert, message, update
 from tests.formats.drizzle.walk import entries, pack
 
@@ -17,7 +17,7 @@ NAMES = ("basic-checksum.log", "blob-entries.log", "rare-statements.log", "trans
 
 def leaves(data: bytes) -> dict[str, object]:
     """Path and value of every leaf; they must tile the entry."""
-    traced = trace_record(ENTRY, data, 0, Limits())
+    traced = parse_to_field_rows(ENTRY, data, 0, Limits())
     assert traced.errors == []
     end, out = 0, {}
     for row in traced.rows:
@@ -46,7 +46,7 @@ def test_a_blob_entry_has_one_opaque_message() -> None:
 def test_a_broken_message_is_named_up_to_the_damage() -> None:
     data = bytearray(pack(message(1, insert())))
     data[9] = 0x7F  # the length of the context
-    traced = trace_record(ENTRY, bytes(data), 0, Limits())
+    traced = parse_to_field_rows(ENTRY, bytes(data), 0, Limits())
     assert traced.error is not None
     assert traced.error.position == 10
     assert "127 bytes declared" in traced.error.message

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from binlogtool.findings import Finding
-from binlogtool.formats.drizzle.decode import decode_timestamp
+from binlogtool.formats.drizzle.decode import decode_timestamp_by_magnitude
 from binlogtool.formats.drizzle.format import FORMAT
 from binlogtool.limits import Limits
 from tests.formats.drizzle.reference import Values, encode
@@ -179,7 +179,7 @@ def test_a_part_of_a_batch_can_be_described() -> None:
     ],
 )
 def test_the_unit_of_a_time_stamp_is_guessed_from_its_size(raw: int, microseconds: int, unit: str) -> None:
-    assert decode_timestamp(raw) == (microseconds, unit)
+    assert decode_timestamp_by_magnitude(raw) == (microseconds, unit)
 
 
 def test_the_guessed_unit_is_told() -> None:

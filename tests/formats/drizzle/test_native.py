@@ -84,7 +84,7 @@ def test_changed_messages_are_written_alike(seed: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_no_byte_outside_of_message_and_room_is_touched(seed: int) -> None:
     """Plain Python refuses what lies outside; whatever is not said to be plain may be anything."""
-    rng, texts, fitted = random.Random(seed), json_line_kernels.create_texts(), 0
+    rng, texts, fitted = random.Random(seed), json_line_kernels.create_catalog_table(), 0
     for one in messages():
         data = bytearray(one[: rng.randrange(len(one) + 1)] if rng.random() < 0.5 else one)
         for _ in range(rng.randrange(3)):

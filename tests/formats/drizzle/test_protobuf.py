@@ -277,9 +277,9 @@ MESSAGES = st.sampled_from(sorted(CATALOG.messages))
 def test_the_reader_and_the_library_agree_on_any_fields(name: str, data: bytes) -> None:
     ours: object
     theirs: object
-    from binlogtool.formats.drizzle.schema import Message
+    from binlogtool.formats.drizzle.schema import MessageConstruct
 
-    reader = Message(CATALOG, name)
+    reader = MessageConstruct(CATALOG, name)
     try:
         tree = reader.parse(data)
         assert reader.build(tree) == data

@@ -285,18 +285,18 @@ def test_the_number_of_open_transactions_is_bounded_and_told(monkeypatch: pytest
 
 def test_completed_ids_are_remembered_densely_and_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     ids = TransactionIdSet()
-    assert all(ids.add((1, number)) for number in range(100_000))
-    assert not ids.add((1, 99_999))
+    assert all(ids.add_if_absent((1, number)) for number in range(100_000))
+    assert not ids.add_if_absent((1, 99_999))
     assert (2, 5) not in ids
-    assert ids.add((2, 5))
+    assert ids.add_if_absent((2, 5))
     assert not ids.forgotten
     monkeypatch.setattr(validate, "_MAX_CHUNKS", 2)
     sparse = TransactionIdSet()
-    assert all(sparse.add((1, number << 32)) for number in range(3))
+    assert all(sparse.add_if_absent((1, number << 32)) for number in range(3))
     assert sparse.forgotten
     assert (1, 0) not in sparse
     assert (1, 2 << 32) in sparse
-    assert sparse.add((1, 2**64 - 1))
+    assert sparse.add_if_absent((1, 2**64 - 1))
 
 
 def test_forgotten_ids_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from binlogtool.formats.eblob.format import FORMAT
 from binlogtool.formats.eblob.schema import RECORD, RECORD_A
 from binlogtool.limits import Limits
 from binlogtool.schema import backends
-from binlogtool.schema.annotated_parse import trace_record
+from binlogtool.schema.annotated_parse import parse_to_field_rows
 from binlogtool.schema.frame_scan_loop import StopReason
 from tests.formats.eblob.files import FILES
 from tests.formats.eblob.make import key, overwrite, record, remove, total
@@ -141,7 +141,7 @@ def test_every_record_of_each_dialect_builds_back(name: str) -> None:
 
 def leaves(schema: Any, data: bytes) -> dict[str, object]:
     """Path and value of every leaf; they must tile the bytes."""
-    traced = trace_record(schema, data, 0, Limits())
+    traced = parse_to_field_rows(schema, data, 0, Limits())
     assert traced.errors == []
     end, out = 0, {}
     for row in traced.rows:

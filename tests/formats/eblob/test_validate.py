@@ -24,7 +24,7 @@ HASH = "data does not match the checksum in the footer record that follows"
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Every rule is tried on the short cut and on the general way."""
     if request.param == "record by record":
-        monkeypatch.setattr(groups_module.UsualGroupReader, "read_usual_groups", lambda self, i, kinds: i)
+        monkeypatch.setattr(groups_module.ConsistentGroupReader, "read_consistent_groups", lambda self, i, kinds: i)
     return str(request.param)
 
 
@@ -149,7 +149,7 @@ def test_padding_that_is_not_zero_is_a_warning_at_its_record(way: str) -> None:
 def test_both_ways_say_the_same_about_real_logs(samples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = (samples / "eblob" / "instance-a.binlog").read_bytes()
     short = verified(data)
-    monkeypatch.setattr(groups_module.UsualGroupReader, "read_usual_groups", lambda self, i, kinds: i)
+    monkeypatch.setattr(groups_module.ConsistentGroupReader, "read_consistent_groups", lambda self, i, kinds: i)
     general = verified(data)
     assert (short.findings, short.details, short.transactions) == (general.findings, general.details, 144)
     assert Counter(short.record_types) == Counter(general.record_types)

@@ -10,7 +10,7 @@ from typing import Any
 from binlogtool.annotation.annotate_file import annotate_file
 from binlogtool.core import resolve_paths
 from binlogtool.core.open_file import BytesSource, open_file
-from binlogtool.core.scan import DamagedRange, Scan
+from binlogtool.core.scan_file import DamagedRange, Scan
 from binlogtool.findings import Finding
 from binlogtool.format_api.format import FileHead
 from binlogtool.format_api.layout import Batch
@@ -28,7 +28,7 @@ class Directory:
     """A verified directory: reports and facts by file name, findings of the set as (file, finding)."""
 
     def __init__(self, path: Path, options: LogVerifyOptions = OPTIONS) -> None:
-        ((_, _, names, _),) = resolve_paths.find_logs(str(path), FORMAT).logs
+        ((_, _, names, _),) = resolve_paths.find_logs_in_directory(str(path), FORMAT).logs
         self.judged: dict[str, VerifiedMember] = {}
         for name in names:
             file = open_file(os.path.join(path, name), name, FORMAT, options.limits)
@@ -99,4 +99,4 @@ def head(data: bytes, name: str = "binlog.0000") -> FileHead:
 def annotation(path: str, data: bytes) -> Annotation:
     """All annotated bytes of one file in memory."""
     file = open_file(path, path, FORMAT, Limits(), BytesSource(path, data))
-    return annotate_file(file).to_annotation()
+    return annotate_file(file).collect_annotation()

@@ -13,7 +13,7 @@ from construct import Construct, ConstructError, Struct, Tell
 
 from binlogtool.findings import Severity
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.payload_kernels import create_skip_table, skip_fields
+from binlogtool.formats.manticore.payload_kernels import create_skip_table, skip_fields_by_program
 from binlogtool.formats.manticore.schema import OldOp
 from tests.formats.manticore.make import add_cache, add_index, add_txn, killed, log, meta, zint
 from tests.formats.manticore.sets import Directory, verified
@@ -161,7 +161,7 @@ def ends(schema_: Construct, data: bytes) -> int | None:
 def skipped_end(schema_: Construct, data: bytes) -> int | None:
     """Return the end that the kernel finds by the table made from the schema."""
     table = create_skip_table(schema_)
-    end = int(skip_fields(data, 0, len(data), table, table[0]))
+    end = int(skip_fields_by_program(data, 0, len(data), table, table[0]))
     return None if end < 0 else end
 
 
@@ -223,7 +223,7 @@ def test_kernels_and_schemas_of_versions_2_to_4_agree(version: int, ids: int) ->
     update = b"\x02\x03gid\x01\x02ab\x05\x02" + bytes(8) + b"\x01" + bytes(ids) + b"\x01" + bytes(4)
     for op, body in ((OldOp.COMMIT, commit), (OldOp.UPDATE_ATTRS, update)):
         for changed in mutated(body, noise, 2000):
-            payload = schema.create_old_payload_schema(version, op, ids)
+            payload = schema.create_v2_to_v14_payload_schema(version, op, ids)
             expected = ends(payload, changed)
             assert skipped_end(payload, changed) == expected, (op, changed.hex())
             agreed += expected is not None
@@ -239,12 +239,12 @@ def test_kernels_and_schemas_of_old_payloads_agree(samples: Path, version: int) 
         data, _ = sample(samples, name)
         at, agreed = 8, 0
         while at < len(data):
-            frame = schema.create_old_frame_schema(own).parse(data[at:])
+            frame = schema.create_v2_to_v14_frame_schema(own).parse(data[at:])
             op = OldOp(int(frame.op))
             if op in _OLD:
                 for changed in mutated(bytes(frame.body.payload), noise, 6):
                     for kind in _OLD:
-                        payload = schema.create_old_payload_schema(version, kind)
+                        payload = schema.create_v2_to_v14_payload_schema(version, kind)
                         expected = ends(payload, changed)
                         assert skipped_end(payload, changed) == expected, (kind, changed.hex())
                         agreed += expected is not None

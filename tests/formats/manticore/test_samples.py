@@ -120,9 +120,9 @@ class Frame:
             elif op == schema.Op.ADD_CACHE:
                 self.details.append((schema.CACHE, body))
         elif op == schema.OldOp.ADD_CACHE:
-            self.details.append((schema.create_v14_cache_schema(version), body))
+            self.details.append((schema.create_v2_to_v14_cache_schema(version), body))
         elif op != schema.OldOp.ADD_INDEX:
-            self.details.append((schema.create_old_payload_schema(version, schema.OldOp(op)), body.payload))
+            self.details.append((schema.create_v2_to_v14_payload_schema(version, schema.OldOp(op)), body.payload))
 
     def columns(self, version: int) -> dict[str, int]:
         """What a scanner emits of it; positions from the start of the file."""

@@ -11,12 +11,12 @@ from binlogtool.formats.binlog_events.transactions.boundaries import XaId
 from binlogtool.formats.mariadb_innodb_binlog import schema
 from binlogtool.formats.mariadb_innodb_binlog.records import parse_records
 from binlogtool.formats.mariadb_innodb_binlog.schema import (
-    ComprInt,
-    encode_compr_int,
+    CompressedInteger,
+    encode_compressed_integer,
     file_name,
     file_number,
-    parse_compr_int,
-    read_compr_int,
+    parse_compressed_integer,
+    read_compressed_integer,
     sort_file_names,
 )
 from binlogtool.schema import backends
@@ -32,33 +32,33 @@ TABLE = [
 @pytest.mark.parametrize(("value", "text"), TABLE)
 def test_the_table_of_the_specification(value: int, text: str) -> None:
     data = bytes.fromhex(text)
-    assert encode_compr_int(value) == data == ComprInt().build(value) == cint(value)
-    assert parse_compr_int(data, 0) == (value, len(data))
-    assert ComprInt().parse(data) == value
+    assert encode_compressed_integer(value) == data == CompressedInteger().build(value) == cint(value)
+    assert parse_compressed_integer(data, 0) == (value, len(data))
+    assert CompressedInteger().parse(data) == value
 
 
 @given(st.integers(0, 2**64 - 1), st.binary(max_size=4))
 def test_what_is_built_is_read_again_at_any_place(value: int, before: bytes) -> None:
-    data = before + encode_compr_int(value) + b"\xff"
-    assert parse_compr_int(data, len(before)) == (value, len(data) - 1)
-    assert encode_compr_int(value) == cint(value)
+    data = before + encode_compressed_integer(value) + b"\xff"
+    assert parse_compressed_integer(data, len(before)) == (value, len(data) - 1)
+    assert encode_compressed_integer(value) == cint(value)
 
 
 @given(st.binary(max_size=12))
 def test_any_bytes_are_a_number_or_a_finding_in_both_backends(data: bytes) -> None:
-    compiled = backends.choose_backend("native").compile_kernel(read_compr_int)
-    assert tuple(map(int, compiled(data, 0, len(data)))) == read_compr_int(data, 0, len(data))
+    compiled = backends.choose_backend("native").compile_kernel(read_compressed_integer)
+    assert tuple(map(int, compiled(data, 0, len(data)))) == read_compressed_integer(data, 0, len(data))
 
 
 def test_a_number_that_is_cut_or_too_large_is_refused() -> None:
     for data in (b"", b"\x01", b"\xff" * 8, b"\xff" * 9):
         with pytest.raises(MalformedError):
-            parse_compr_int(data, 0)
+            parse_compressed_integer(data, 0)
 
 
 def test_a_commit_record_of_the_corpus_with_one_reference() -> None:
     head = bytes.fromhex("a000caf00608b2c20a00")
-    commit = parse_records.parse_commit(head + b"events")
+    commit = parse_records.parse_commit_header(head + b"events")
     assert commit.references == (
         parse_records.OobReference(20, parse_records.IbbPosition(0, 56857), parse_records.IbbPosition(1, 88150)),
     )
@@ -73,26 +73,26 @@ def test_a_commit_record_of_the_corpus_with_one_reference() -> None:
 
 
 def test_a_node_of_the_corpus() -> None:
-    node = parse_records.parse_node(bytes.fromhex("2800da0804002a8904") + b"x")
+    node = parse_records.parse_oob_node_header(bytes.fromhex("2800da0804002a8904") + b"x")
     assert node == parse_records.OobNode(5, parse_records.IbbPosition(0, 33051), parse_records.IbbPosition(0, 37157), 9)
 
 
 def test_a_commit_record_with_two_references() -> None:
     data = cints(3, 0, 100, 0, 300, 2, 1, 50, 1, 70) + b"e"
-    commit = parse_records.parse_commit(data)
+    commit = parse_records.parse_commit_header(data)
     assert [one.nodes for one in commit.references] == [3, 2] and commit.payload_at == len(data) - 1
     assert parse_records.has_shortest_integers(commit)
 
 
 def test_a_state_with_a_huge_count_is_refused_at_once() -> None:
     with pytest.raises(MalformedError) as caught:
-        parse_records.parse_state(cints(2**60, 0) + b"\0" * 30)
+        parse_records.parse_gtid_state(cints(2**60, 0) + b"\0" * 30)
     assert caught.value.finding_id == "count-out-of-bounds"
 
 
 def test_a_state_with_numbers_over_32_bits_is_refused() -> None:
     with pytest.raises(MalformedError, match="over 32 bits"):
-        parse_records.parse_state(cints(1, 0, 2**32, 1, 1))
+        parse_records.parse_gtid_state(cints(1, 0, 2**32, 1, 1))
 
 
 def test_xa_records_have_bounded_parts() -> None:

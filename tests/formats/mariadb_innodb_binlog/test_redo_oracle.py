@@ -19,7 +19,7 @@ from binlogtool.formats.mariadb_innodb_binlog.redo_recovery import (
     PAGE_SIZE,
     BinlogRecovery,
     PageRelation,
-    compare_page,
+    compare_page_with_recovered,
     make_recovery_file,
 )
 from tests.formats.mariadb_innodb_binlog.redo_make import START, redo_log
@@ -124,7 +124,7 @@ def test_recovery_leaves_every_file_byte_for_byte_as_the_real_class_did(
         for page in recovery.iter_pages():
             data = disk.get(page.file_no, b"")
             at = page.page_no * PAGE_SIZE
-            relations[compare_page(data[at : at + PAGE_SIZE], page)] += 1
+            relations[compare_page_with_recovered(data[at : at + PAGE_SIZE], page)] += 1
             disk[page.file_no] = data[:at].ljust(at, b"\0") + page.data + data[at + PAGE_SIZE :]
         outcome = recovery.outcome
         if outcome.page_count is not None and outcome.file_no is not None and outcome.page_no is not None:

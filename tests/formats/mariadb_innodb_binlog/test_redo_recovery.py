@@ -12,7 +12,7 @@ from binlogtool.formats.mariadb_innodb_binlog.redo_recovery import (
     RecoveredPage,
     RecoveryFile,
     RecoveryOutcome,
-    compare_page,
+    compare_page_with_recovered,
     make_recovery_file,
 )
 from tests.formats.mariadb_innodb_binlog import redo_make as make
@@ -167,9 +167,13 @@ def test_a_header_page_with_a_wrong_checksum_makes_the_file_empty() -> None:
 
 def test_how_a_page_on_disk_compares_with_the_recovered_one() -> None:
     recovered = RecoveredPage(0, 1, 6, page(b"abcdef"))
-    assert compare_page(page(b"abcdef"), recovered) is PageRelation.EQUAL
-    assert compare_page(page(b"abcdefgh"), recovered) is PageRelation.AHEAD
-    assert compare_page(page(b"abc"), recovered) is PageRelation.BEHIND
-    assert compare_page(bytes(16384), recovered) is compare_page(b"", recovered) is PageRelation.BEHIND
-    assert compare_page(page(b"abXdef"), recovered) is PageRelation.CONFLICT
-    assert compare_page(page(b"abcdef")[:-1] + b"\0", recovered) is PageRelation.TORN
+    assert compare_page_with_recovered(page(b"abcdef"), recovered) is PageRelation.EQUAL
+    assert compare_page_with_recovered(page(b"abcdefgh"), recovered) is PageRelation.AHEAD
+    assert compare_page_with_recovered(page(b"abc"), recovered) is PageRelation.BEHIND
+    assert (
+        compare_page_with_recovered(bytes(16384), recovered)
+        is compare_page_with_recovered(b"", recovered)
+        is PageRelation.BEHIND
+    )
+    assert compare_page_with_recovered(page(b"abXdef"), recovered) is PageRelation.CONFLICT
+    assert compare_page_with_recovered(page(b"abcdef")[:-1] + b"\0", recovered) is PageRelation.TORN

@@ -9,7 +9,7 @@ from binlogtool.formats.innodb.redo_records import (
     RedoRecordType,
     decode_redo_records,
     encode_varint,
-    find_records_end,
+    find_end_byte_after_records,
     read_varint,
 )
 from tests.formats.mariadb_innodb_binlog import redo_make as make
@@ -98,12 +98,12 @@ def test_a_record_that_the_server_would_refuse_says_why(body: bytes, said: str) 
 
 
 def test_a_length_that_no_record_can_have_ends_the_mini_transaction() -> None:
-    assert find_records_end(b"\x30\xe0\xff\xff\xff", 0, 5) == -2
-    assert find_records_end(b"\x01", 0, 1) == -2
-    assert find_records_end(b"\x34abcd", 0, 5) == -1
-    assert find_records_end(b"\x34abcd\x01", 0, 6) == 5
+    assert find_end_byte_after_records(b"\x30\xe0\xff\xff\xff", 0, 5) == -2
+    assert find_end_byte_after_records(b"\x01", 0, 1) == -2
+    assert find_end_byte_after_records(b"\x34abcd", 0, 5) == -1
+    assert find_end_byte_after_records(b"\x34abcd\x01", 0, 6) == 5
     many = b"\x34abcd" * (1 << 18) + b"\x01"
-    assert find_records_end(many, 0, len(many)) == -2
+    assert find_end_byte_after_records(many, 0, len(many)) == -2
 
 
 def test_header_and_checkpoint_build_back_to_their_bytes() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from binlogtool.formats.binlog_events.wire_format import FormatDescription, parse_description
+from binlogtool.formats.binlog_events.wire_format import FormatDescription, parse_format_description
 
 ODD = frozenset(
     {
@@ -56,7 +56,7 @@ def events(data: bytes) -> Iterator[Event]:
             return
         own = tail
         if data[at + 4] == 15:
-            description: FormatDescription = parse_description(data[at : at + size])
+            description: FormatDescription = parse_format_description(data[at : at + size])
             tail = 4 if description.has_checksums else 0
             own = 0 if description.checksum_alg is None else 4
         server, end_log_pos = (int.from_bytes(data[i : i + 4], "little") for i in (at + 5, at + 13))

@@ -55,13 +55,13 @@ def maria(data: bytes, keyfile: bytes, secret: bytes | None = None) -> Callable[
     """The unveiler of a MariaDB log, as the layout makes it."""
     at = 4 + int.from_bytes(data[13:17], "little")
     start = decrypt.parse_start_encryption(data[at:HEAD], at)
-    return decrypt.create_mariadb_decryptor(start, encrypt.read_mariadb_key(keyfile, secret), data[:HEAD])
+    return decrypt.create_mariadb_decryptor_factory(start, encrypt.read_mariadb_key(keyfile, secret), data[:HEAD])
 
 
 def mysql(data: bytes, keyring: bytes) -> Callable[[RangeReader], BufferDecryptor]:
     """The unveiler of a MySQL log, as the layout makes it."""
     header = decrypt.parse_encryption_header(data[:HEAD])
-    return decrypt.create_mysql_decryptor(data[:HEAD], encrypt.read_mysql_master_key(keyring, header.key_id))
+    return decrypt.create_mysql_decryptor_factory(data[:HEAD], encrypt.read_mysql_master_key(keyring, header.key_id))
 
 
 def source(data: bytes | bytearray, unveil: Callable[[RangeReader], BufferDecryptor]) -> DecryptedSource:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from binlogtool.format_api.schema_fields import MalformedError
-from binlogtool.formats.binlog_events.values.decode_values import decode_diff, decode_json
+from binlogtool.formats.binlog_events.values.decode_values import decode_binary_json, decode_json_diffs
 from tests.formats.mysql_binlog.row_building import lenenc, sized
 from tests.harness.slowness import slowness
 
@@ -96,18 +96,18 @@ documents = st.recursive(
 @given(documents, st.booleans())
 @settings(max_examples=300, deadline=None)
 def test_every_document_comes_back_in_both_sizes(document: Any, large: bool) -> None:
-    found = decode_json(encoded(document, large), DEPTH)
+    found = decode_binary_json(encoded(document, large), DEPTH)
     assert found == document
     assert repr(found) == repr(document)
 
 
 def test_documents_beyond_64_kib_are_read() -> None:
     document = {"numbers": [-1, 70_000, 2**40], "long": "é" * 100_000}
-    assert decode_json(encoded(document, large=True), DEPTH) == document
+    assert decode_binary_json(encoded(document, large=True), DEPTH) == document
 
 
 def test_no_bytes_mean_null() -> None:
-    assert decode_json(b"", DEPTH) is None
+    assert decode_binary_json(b"", DEPTH) is None
 
 
 def packed(year: int, month: int, day: int, hour: int, minute: int, second: int, micros: int) -> int:
@@ -135,26 +135,26 @@ def packed(year: int, month: int, day: int, hour: int, minute: int, second: int,
     ],
 )
 def test_values_of_column_types_inside_json_are_marked_with_their_type(opaque: Opaque, expected: Any) -> None:
-    assert decode_json(encoded([opaque]), DEPTH) == [expected]
-    assert decode_json(encoded(opaque), DEPTH) == expected
+    assert decode_binary_json(encoded([opaque]), DEPTH) == [expected]
+    assert decode_binary_json(encoded(opaque), DEPTH) == expected
 
 
 def test_an_object_that_looks_like_one_of_our_marks_is_shown_as_pairs() -> None:
-    assert decode_json(encoded({"$bytes": "00"}), DEPTH) == {"$map": [["$bytes", "00"]]}
+    assert decode_binary_json(encoded({"$bytes": "00"}), DEPTH) == {"$map": [["$bytes", "00"]]}
 
 
 def test_a_key_that_stands_there_twice_loses_nothing() -> None:
     twice = encoded({"a": 1, "b": 2}).replace(b"b", b"a")
-    assert decode_json(twice, DEPTH) == {"$map": [["a", 1], ["a", 2]]}
+    assert decode_binary_json(twice, DEPTH) == {"$map": [["a", 1], ["a", 2]]}
 
 
 def test_nesting_is_bounded() -> None:
     document: Any = []
     for _ in range(DEPTH - 1):
         document = [document]
-    assert decode_json(encoded(document), DEPTH) == document
+    assert decode_binary_json(encoded(document), DEPTH) == document
     with pytest.raises(MalformedError, match="deeper than 32") as caught:
-        decode_json(encoded([document]), DEPTH)
+        decode_binary_json(encoded([document]), DEPTH)
     assert caught.value.finding_id == "nesting-too-deep"
 
 
@@ -165,7 +165,7 @@ def test_containers_that_share_their_parts_cost_no_more_than_their_bytes() -> No
         level = struct.pack("<HH", 50, head + len(level)) + (b"\x02" + struct.pack("<H", head)) * 50 + level
     started = time.process_time()
     with pytest.raises(MalformedError, match="parts overlap"):
-        decode_json(b"\x02" + level, DEPTH)
+        decode_binary_json(b"\x02" + level, DEPTH)
     assert time.process_time() - started < 3 * slowness()
 
 
@@ -174,7 +174,7 @@ def test_many_elements_that_are_the_same_long_text_are_refused() -> None:
     head = 4 + 1000 * 3
     data = struct.pack("<HH", 1000, head + len(text)) + (b"\x0c" + struct.pack("<H", head)) * 1000 + text
     with pytest.raises(MalformedError, match="parts overlap"):
-        decode_json(b"\x02" + data, DEPTH)
+        decode_binary_json(b"\x02" + data, DEPTH)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_many_elements_that_are_the_same_long_text_are_refused() -> None:
 )
 def test_a_part_that_does_not_fit_is_named(data: bytes, words: str) -> None:
     with pytest.raises(MalformedError, match=words):
-        decode_json(data, DEPTH)
+        decode_binary_json(data, DEPTH)
 
 
 def test_whatever_the_bytes_are_only_malformed_errors_come() -> None:
@@ -208,7 +208,7 @@ def test_whatever_the_bytes_are_only_malformed_errors_come() -> None:
         for _ in range(dice.randint(1, 5)):
             data[dice.randrange(len(data))] = dice.randrange(256)
         try:
-            decode_json(bytes(data), DEPTH)
+            decode_binary_json(bytes(data), DEPTH)
         except MalformedError:
             wrong += 1
     assert wrong > 1000
@@ -221,12 +221,12 @@ def test_changes_are_listed_in_their_order() -> None:
         + b"\x00" + sized(b"$.a[0]") + sized(encoded({"z": [1]}))
         + b"\x02" + sized("$.é".encode())
     )  # fmt: skip
-    assert decode_diff(changes, DEPTH) == [
+    assert decode_json_diffs(changes, DEPTH) == [
         {"op": "INSERT", "path": "$.new", "value": "v"},
         {"op": "REPLACE", "path": "$.a[0]", "value": {"z": [1]}},
         {"op": "REMOVE", "path": "$.é"},
     ]
-    assert decode_diff(b"", DEPTH) == []
+    assert decode_json_diffs(b"", DEPTH) == []
 
 
 @pytest.mark.parametrize(
@@ -235,4 +235,4 @@ def test_changes_are_listed_in_their_order() -> None:
 )
 def test_a_change_that_does_not_fit_is_refused(data: bytes) -> None:
     with pytest.raises(MalformedError):
-        decode_diff(data, DEPTH)
+        decode_json_diffs(data, DEPTH)

@@ -12,30 +12,30 @@ from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.event_schemas import (
     BODIES,
     decode_body,
+    make_transaction_payload_construct,
     parse_query,
     parse_xid,
-    payload_construct,
 )
 from binlogtool.formats.binlog_events.gtid.gtid_events import (
-    build_number,
+    encode_unsigned_varint,
     format_previous_gtids,
     read_gtid_list,
-    read_gtid_numbers,
+    read_gtid_source_and_number,
     read_gtid_text,
     read_mariadb_gtid,
     read_mysql_gtid,
-    read_number,
     read_previous_gtids,
+    read_unsigned_varint,
 )
 from binlogtool.formats.binlog_events.wire_format import (
     EVENT_TYPE_NAMES,
     EventType,
     encode_lenenc,
     read_lenenc,
-    unpack_payload,
+    unpack_transaction_payload,
 )
 from binlogtool.limits import Limits
-from binlogtool.schema.annotated_parse import trace_record
+from binlogtool.schema.annotated_parse import parse_to_field_rows
 from tests.formats.mysql_binlog.holes import holes
 
 _T = EventType
@@ -47,7 +47,7 @@ def annotated(kind: EventType, body: bytes) -> dict[str, Any]:
     """Path -> value of the leaves, which tile the body; and it is built back."""
     schema = BODIES[kind]
     assert schema.build(schema.parse(body)) == body
-    found = trace_record(schema, body, 0, Limits())
+    found = parse_to_field_rows(schema, body, 0, Limits())
     assert holes(found) == []
     return {row.path: row.value for row in found.rows if row.leaf}
 
@@ -101,8 +101,8 @@ def tagged(*fields: bytes, last: int = 0) -> bytes:
 
 def test_numbers_of_a_tagged_gtid_follow_their_trailing_one_bits() -> None:
     for value in (0, 1, 127, 128, 300, 1 << 14, (1 << 56) - 1, 1 << 56, (1 << 64) - 1):
-        assert read_number(number(value), 0, 9) == (value, len(number(value)))
-        assert build_number(value) == number(value)
+        assert read_unsigned_varint(number(value), 0, 9) == (value, len(number(value)))
+        assert encode_unsigned_varint(value) == number(value)
 
 
 def test_a_tagged_gtid_keeps_every_field() -> None:
@@ -182,7 +182,10 @@ def test_counts_that_cannot_fit_are_refused_before_anything_is_made() -> None:
         with pytest.raises(MalformedError) as raised:
             read_previous_gtids(body)
         assert raised.value.finding_id == "count-out-of-bounds"
-        assert trace_record(BODIES[_T.PREVIOUS_GTIDS], body, 0, Limits()).errors[0].finding_id == "count-out-of-bounds"
+        assert (
+            parse_to_field_rows(BODIES[_T.PREVIOUS_GTIDS], body, 0, Limits()).errors[0].finding_id
+            == "count-out-of-bounds"
+        )
     with pytest.raises(MalformedError) as raised:
         read_gtid_list(struct.pack("<IQ", 5, 0))
     assert raised.value.finding_id == "count-out-of-bounds"
@@ -200,7 +203,7 @@ def test_a_gtid_of_mariadb_has_what_its_flags_say_and_zeros_behind() -> None:
     assert fields == (42, 3, 70, 5, -1, b"gt", b"b", 21, 255, 41, 17)
     rows = annotated(_T.GTID, full)
     assert (rows["xid.format_id"], rows["xid.gtrid"], rows["start_alter_seq"], rows["thread_id"]) == (-1, "gt", 41, 17)
-    assert read_gtid_numbers(_T.GTID, 7, full) == ("3-7", 42)
+    assert read_gtid_source_and_number(_T.GTID, 7, full) == ("3-7", 42)
 
 
 def test_a_list_of_gtids_keeps_its_flags_apart_from_its_count() -> None:
@@ -292,7 +295,7 @@ def test_a_status_variable_that_ends_behind_its_block_is_refused(status: bytes) 
     with pytest.raises(MalformedError) as raised:
         decode_body(_T.QUERY, query(status), None)
     assert raised.value.finding_id in ("length-out-of-bounds", "count-out-of-bounds")
-    assert trace_record(BODIES[_T.QUERY], query(status), 0, Limits()).errors
+    assert parse_to_field_rows(BODIES[_T.QUERY], query(status), 0, Limits()).errors
 
 
 def test_text_that_is_no_utf_8_stays_bytes() -> None:
@@ -304,7 +307,7 @@ def test_a_compressed_query_is_unpacked_with_a_bound() -> None:
     packed = zlib.compress(b"x" * 5000)
     body = query(sql=b"\x82\x13\x88" + packed)
     assert decode_body(_T.QUERY_COMPRESSED, body, None)["sql"] == "x" * 5000
-    found = trace_record(BODIES[_T.QUERY_COMPRESSED], body, 0, Limits())
+    found = parse_to_field_rows(BODIES[_T.QUERY_COMPRESSED], body, 0, Limits())
     assert holes(found) == []
     assert [row.value for row in found.rows if row.path == "sql.text"] == ["x" * 5000]
     with pytest.raises(MalformedError) as raised:
@@ -316,9 +319,9 @@ def test_a_compressed_query_is_unpacked_with_a_bound() -> None:
 
 
 def test_a_stored_payload_shows_its_events_in_place() -> None:
-    schema = payload_construct(BODIES[_T.XID], unpack_payload)
+    schema = make_transaction_payload_construct(BODIES[_T.XID], unpack_transaction_payload)
     body = b"\x02\x03\xfc\xff\x00" + b"\x03\x01\x08" + b"\x01\x01\x08" + b"\x00" + struct.pack("<Q", 77)
-    found = trace_record(schema, body, 0, Limits())
+    found = parse_to_field_rows(schema, body, 0, Limits())
     assert holes(found) == []
     assert {row.path: row.value for row in found.rows}["payload.xid"] == 77
     assert decode_body(_T.TRANSACTION_PAYLOAD, body, None) == {

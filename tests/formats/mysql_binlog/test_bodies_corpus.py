@@ -14,15 +14,20 @@ from binlogtool.format_api.schema_fields import NestedSchema
 from binlogtool.formats.binlog_events.event_schemas import (
     BODIES,
     decode_body,
-    payload_construct,
-    payload_event_constructs,
-    row_event_constructs,
+    make_payload_event_constructs,
+    make_row_event_constructs,
+    make_transaction_payload_construct,
 )
 from binlogtool.formats.binlog_events.rows.rows_event import decode_rows
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
-from binlogtool.formats.binlog_events.wire_format import EVENT_TYPE_NAMES, ROW_EVENTS, EventType, unpack_payload
+from binlogtool.formats.binlog_events.wire_format import (
+    EVENT_TYPE_NAMES,
+    ROW_EVENTS,
+    EventType,
+    unpack_transaction_payload,
+)
 from binlogtool.limits import Limits
-from binlogtool.schema.annotated_parse import TraceResult, trace_record
+from binlogtool.schema.annotated_parse import TraceResult, parse_to_field_rows
 from binlogtool.schema.annotation_types import FieldRow
 from tests.formats.mysql_binlog.bodies_walk import Event, events, logs
 from tests.formats.mysql_binlog.holes import holes
@@ -46,7 +51,7 @@ def own_only(bodies: list[tuple[Path, Event]]) -> bool:
 def test_the_rows_of_an_annotated_body_tile_it(bodies: list[tuple[Path, Event]]) -> None:
     seen: Counter[str] = Counter()
     for path, event in bodies:
-        found = trace_record(BODIES[event.type], event.body, 1000, Limits())
+        found = parse_to_field_rows(BODIES[event.type], event.body, 1000, Limits())
         assert holes(found) == [], (path.name, event.at, EVENT_TYPE_NAMES[event.type])
         seen[EVENT_TYPE_NAMES[event.type]] += len(found.rows)
     print(dict(seen))
@@ -71,7 +76,7 @@ def rows_of(found: TraceResult) -> Iterator[tuple[int, str, FieldRow]]:
 @pytest.mark.full
 def test_with_a_table_map_each_value_of_a_row_event_is_a_row_of_its_own(bodies: list[tuple[Path, Event]]) -> None:
     maps: dict[int, TableMap] = {}
-    schemas = row_event_constructs(maps.get)
+    schemas = make_row_event_constructs(maps.get)
     values = nulls = 0
     for path, event in bodies:
         if event.type == _T.FORMAT_DESCRIPTION:
@@ -81,7 +86,7 @@ def test_with_a_table_map_each_value_of_a_row_event_is_a_row_of_its_own(bodies: 
             known = parse_table_map(event.body)
             maps[known.table_id] = known
         elif event.type in ROW_EVENTS and int.from_bytes(event.body[:6], "little") in maps:
-            found = trace_record(schemas[event.type], event.body, 0, Limits())
+            found = parse_to_field_rows(schemas[event.type], event.body, 0, Limits())
             assert holes(found) == [], (path.name, event.at)
             known = maps[int.from_bytes(event.body[:6], "little")]
             shown: dict[tuple[int, str], dict[str, Any]] = {}
@@ -98,16 +103,16 @@ def test_with_a_table_map_each_value_of_a_row_event_is_a_row_of_its_own(bodies: 
 
 
 def test_rows_inside_a_payload_are_shown_with_the_table_map_before_them(bodies: list[tuple[Path, Event]]) -> None:
-    inner = payload_event_constructs(lambda table_id: None)
+    inner = make_payload_event_constructs(lambda table_id: None)
     event = Struct(
         "header" / Struct("timestamp" / Int32ul, "type_code" / Int8ul, Bytes(4), "event_size" / Int32ul, Bytes(6)),
         "body" / NestedSchema(Bytes(this.header.event_size - 19), Switch(this.header.type_code, dict(inner))),
     )
-    schema = payload_construct(GreedyRange(event), unpack_payload)
+    schema = make_transaction_payload_construct(GreedyRange(event), unpack_transaction_payload)
     payloads = events_inside = values = 0
     for path, one in bodies:
         if one.type == _T.TRANSACTION_PAYLOAD:
-            found = trace_record(schema, one.body, 0, Limits())
+            found = parse_to_field_rows(schema, one.body, 0, Limits())
             assert holes(found) == [], (path.name, one.at)
             payloads += 1
             events_inside += sum(row.path.endswith("type_code") for row in found.rows)

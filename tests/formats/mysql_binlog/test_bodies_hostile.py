@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from binlogtool.format_api.schema_fields import MalformedError
-from binlogtool.formats.binlog_events.event_schemas import BODIES, decode_body, row_event_constructs
+from binlogtool.formats.binlog_events.event_schemas import BODIES, decode_body, make_row_event_constructs
 from binlogtool.formats.binlog_events.gtid.gtid_events import read_gtid_text
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
 from binlogtool.formats.binlog_events.wire_format import EVENT_TYPE_NAMES, ROW_EVENTS, EventType
 from binlogtool.limits import Limits
-from binlogtool.schema.annotated_parse import TraceResult, trace_record
+from binlogtool.schema.annotated_parse import TraceResult, parse_to_field_rows
 from tests.formats.mysql_binlog.bodies_walk import events, logs
 
 SMALL = Limits(max_inflate=1 << 20, max_memory=1 << 24)
@@ -56,7 +56,7 @@ def check(kind: int, body: bytes) -> None:
         assert error.finding_id and str(error)
     with suppress(MalformedError):
         read_gtid_text(kind, 1, body)
-    assert covers(trace_record(BODIES[kind], body, 0, SMALL), len(body))
+    assert covers(parse_to_field_rows(BODIES[kind], body, 0, SMALL), len(body))
 
 
 @pytest.mark.parametrize("kind", sorted(EVENT_TYPE_NAMES))
@@ -93,7 +93,7 @@ def test_mutated_bodies_of_real_logs_raise_nothing_else_than_malformed(corpus: P
 def test_mutated_images_are_shown_as_far_as_they_make_sense(corpus: Path) -> None:
     chance = random.Random(21)
     maps: dict[int, TableMap] = {}
-    schemas = row_event_constructs(maps.get)
+    schemas = make_row_event_constructs(maps.get)
     tried = 0
     for path in logs(corpus)[::4]:
         for event in events(path.read_bytes()):
@@ -102,6 +102,6 @@ def test_mutated_images_are_shown_as_far_as_they_make_sense(corpus: Path) -> Non
                 maps[known.table_id] = known
             elif event.type in ROW_EVENTS and len(event.body) < 2000 and chance.random() < 0.3:
                 for mutated in mutations(event.body, chance, 4):
-                    assert covers(trace_record(schemas[event.type], mutated, 0, SMALL), len(mutated))
+                    assert covers(parse_to_field_rows(schemas[event.type], mutated, 0, SMALL), len(mutated))
                     tried += 1
     assert tried > 1000

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from binlogtool.formats.binlog_events.event_schemas import decode_body
-from binlogtool.formats.binlog_events.gtid.gtid_events import read_gtid_numbers, read_gtid_text
+from binlogtool.formats.binlog_events.gtid.gtid_events import read_gtid_source_and_number, read_gtid_text
 from binlogtool.formats.binlog_events.wire_format import EventType
 from tests.formats.mysql_binlog import vvv
 from tests.formats.mysql_binlog.bodies_walk import Event, events, logs
@@ -193,7 +193,10 @@ def test_gtids_of_mariadb_have_the_printed_fields(pairs: dict[int, list[Pair]]) 
         assert printed is not None, said.text
         gtid, cid, ddl, waited, transactional, alter, thread = printed.groups()
         assert body["gtid"] == read_gtid_text(event.type, event.server_id, event.body) == gtid
-        assert read_gtid_numbers(event.type, event.server_id, event.body) == (gtid.rpartition("-")[0], body["seq_no"])
+        assert read_gtid_source_and_number(event.type, event.server_id, event.body) == (
+            gtid.rpartition("-")[0],
+            body["seq_no"],
+        )
         flags = body["flags2"]
         assert body.get("commit_id") == (int(cid[5:]) if cid else None)
         assert (bool(ddl), bool(waited), bool(transactional)) == (bool(flags & 32), bool(flags & 16), bool(flags & 4))

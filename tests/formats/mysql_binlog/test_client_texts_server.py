@@ -39,9 +39,9 @@ def texts(seed: int) -> Iterator[bytes]:
 def test_what_stands_behind_a_text_is_a_statement_of_its_own(programs: Programs, seed: int, tmp_path: Path) -> None:
     script, source = b"DELIMITER /*!*/;\n", texts(seed)
     for number in range(MOST):
-        script += client_safe_statements.terminate_statement(next(source)) + client_safe_statements.terminate_safe(
-            b"SELECT 'behind %d'" % number
-        )
+        script += client_safe_statements.terminate_statement(
+            next(source)
+        ) + client_safe_statements.append_statement_end(b"SELECT 'behind %d'" % number)
     options = ("--skip-networking", "--skip-log-bin", "--general-log=1", "--log-output=TABLE")
     with (
         tempfile.TemporaryDirectory(prefix="bt-") as folder,

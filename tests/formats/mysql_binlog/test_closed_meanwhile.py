@@ -31,7 +31,7 @@ def log(tmp_path: Path) -> Path:
 
 def written_meanwhile(monkeypatch: pytest.MonkeyPatch, path: Path, at: int, value: int) -> None:
     """Lets a server write one byte behind the last read of a file, before anything looks whether it changed."""
-    real = FileSource.find_change
+    real = FileSource.find_change_or_cut
 
     def changed(source: FileSource) -> object:
         if source.name == str(path):
@@ -40,7 +40,7 @@ def written_meanwhile(monkeypatch: pytest.MonkeyPatch, path: Path, at: int, valu
                 file.write(bytes([value]))
         return real(source)
 
-    monkeypatch.setattr(FileSource, "find_change", changed)
+    monkeypatch.setattr(FileSource, "find_change_or_cut", changed)
 
 
 def test_clearing_the_flag_while_the_log_is_read_is_no_finding(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.crypt import decrypt
 from binlogtool.formats.binlog_events.crypt.keys_and_ciphers import KeyFileError
 from binlogtool.limits import Limits
-from binlogtool.schema.annotated_parse import trace_record
+from binlogtool.schema.annotated_parse import parse_to_field_rows
 from tests.formats.mysql_binlog import crypt_samples as samples_of
 from tests.formats.mysql_binlog import crypt_writer as writer
 from tests.formats.mysql_binlog.crypt_samples import HEAD, MARIA, MYSQL
@@ -36,7 +36,7 @@ def test_the_header_of_mysql_is_read_field_by_field(corpus: Path) -> None:
     assert data[65:66] == b"\x02"
     assert data[98:99] == b"\x03"
     assert not any(data[115:512])
-    rows = trace_record(decrypt.ENCRYPTED_FILE_HEADER, samples_of.plain(data, unveil)[:516], 0, Limits()).rows
+    rows = parse_to_field_rows(decrypt.ENCRYPTED_FILE_HEADER, samples_of.plain(data, unveil)[:516], 0, Limits()).rows
     leaves = [row for row in rows if row.leaf]
     assert [row.start for row in leaves] == [0, *(row.end for row in leaves[:-1])]
     assert leaves[-1].end == 516
@@ -82,7 +82,7 @@ def test_a_wrong_key_is_told_before_anything_is_read(corpus: Path) -> None:
     data, _ = samples_of.corpus_log(corpus, MYSQL)
     for key in (bytes(32), bytes(16)):
         with pytest.raises(KeyFileError) as found:
-            decrypt.create_mysql_decryptor(data[:HEAD], key)
+            decrypt.create_mysql_decryptor_factory(data[:HEAD], key)
         assert "\n" not in str(found.value)
     for server in MARIA:
         data, _ = samples_of.corpus_log(corpus, server)

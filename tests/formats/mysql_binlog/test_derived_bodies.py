@@ -24,7 +24,7 @@ from binlogtool.formats.binlog_events.event_schemas import (
 )
 from binlogtool.formats.binlog_events.gtid.gtid_events import (
     read_gtid_list,
-    read_gtid_numbers,
+    read_gtid_source_and_number,
     read_mariadb_gtid,
     read_mysql_gtid,
     read_previous_gtids,
@@ -180,7 +180,7 @@ def test_fields_of_a_body_are_those_that_construct_parses(seed: int, code: Event
         else:
             assert value == (expected.encode() if isinstance(expected, str) else expected), name
     if code != _T.QUERY and code != _T.EXECUTE_LOAD_QUERY:
-        assert read_gtid_numbers(code, SERVER, body) == (
+        assert read_gtid_source_and_number(code, SERVER, body) == (
             (f"{parsed.domain_id}-{SERVER}", parsed.seq_no) if code == _T.GTID else (parsed.sid, parsed.gno)
         )
 

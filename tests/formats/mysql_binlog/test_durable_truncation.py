@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool.findings import Severity
-from binlogtool.formats.binlog_events.transactions.boundaries import GroupStep, TransactionGroups
+from binlogtool.formats.binlog_events.transactions.boundaries import GroupStep, TransactionGroupState
 from tests.formats.mysql_binlog.validated_events import errors, events_of, judged, starts_of
 
 SMALL = (
@@ -47,9 +47,9 @@ def test_a_closed_log_that_is_cut_inside_an_event_is_an_error(corpus: Path, name
 @pytest.mark.parametrize("name", ["mysql-9.7/xa/binlog.000001", "mariadb-11.8/xa/mariadb-bin.000001"])
 def test_a_cut_between_two_events_is_durable_up_to_the_last_group_that_ended(corpus: Path, name: str) -> None:
     data = (corpus / "mysql-binlog/generated" / name).read_bytes()
-    groups, boundary, ends = TransactionGroups(), 0, starts_of(data)[1:]
+    groups, boundary, ends = TransactionGroupState(), 0, starts_of(data)[1:]
     for event, end in zip(events_of(data), ends, strict=True):
-        if groups.add_event(event.code, event.body) in (GroupStep.ENDS, GroupStep.OUTSIDE):
+        if groups.advance_to_event(event.code, event.body) in (GroupStep.ENDS, GroupStep.OUTSIDE):
             boundary = end
         report = judged(data[:end])
         assert (end, report.durable_end) == (end, boundary)

@@ -9,15 +9,15 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Severity
-from binlogtool.formats.binlog_events.replay.applier import classify_statement
+from binlogtool.formats.binlog_events.replay.simulated_applier import classify_statement
 from binlogtool.formats.binlog_events.transactions import boundaries
 from binlogtool.formats.binlog_events.transactions.boundaries import (
     MAX_WORD_SIZE,
     STATEMENT_WORDS,
     GroupStep,
     QueryKind,
-    TransactionGroups,
-    get_text_kind,
+    TransactionGroupState,
+    get_statement_text_kind,
 )
 from binlogtool.formats.binlog_events.wire_format import EventType as T
 from tests.formats.mysql_binlog import make_log as make
@@ -64,8 +64,8 @@ def body_of(code: int, given: bytes) -> bytes:
 def test_events_open_and_end_groups_as_servers_say(
     events: Sequence[tuple[T, bytes]], told: Sequence[GroupStep]
 ) -> None:
-    groups = TransactionGroups()
-    assert tuple(groups.add_event(code, body_of(code, body)) for code, body in events) == told
+    groups = TransactionGroupState()
+    assert tuple(groups.advance_to_event(code, body_of(code, body)) for code, body in events) == told
     assert groups.fault is None
 
 
@@ -83,10 +83,10 @@ def test_events_open_and_end_groups_as_servers_say(
     ],
 )
 def test_what_breaks_the_nesting_is_told(events: Sequence[tuple[T, bytes]], fault: str) -> None:
-    groups = TransactionGroups()
+    groups = TransactionGroupState()
     for code, body in events:
         assert groups.fault is None
-        groups.add_event(code, body_of(code, body))
+        groups.advance_to_event(code, body_of(code, body))
     assert groups.fault == fault
 
 
@@ -127,9 +127,9 @@ def chained(events: Sequence[tuple[int, bytes]]) -> bytes:
 
 
 def test_only_letters_of_ascii_make_a_word() -> None:
-    assert get_text_kind("BEG\u0131N".encode()) is QueryKind.STATEMENT
-    assert get_text_kind(b"BEGIN WORK") is QueryKind.BEGIN
-    assert get_text_kind(b"COMMITTED") is QueryKind.STATEMENT
+    assert get_statement_text_kind("BEG\u0131N".encode()) is QueryKind.STATEMENT
+    assert get_statement_text_kind(b"BEGIN WORK") is QueryKind.BEGIN
+    assert get_statement_text_kind(b"COMMITTED") is QueryKind.STATEMENT
 
 
 @pytest.mark.parametrize(
@@ -156,17 +156,17 @@ def test_only_letters_of_ascii_make_a_word() -> None:
 )
 def test_replay_takes_a_statement_for_what_grouping_takes_it_for(sql: str, kind: QueryKind) -> None:
     assert classify_statement(sql) is kind
-    assert get_text_kind(sql.encode("utf-8", "replace")) is kind
+    assert get_statement_text_kind(sql.encode("utf-8", "replace")) is kind
 
 
 def test_no_word_is_longer_than_what_is_looked_at() -> None:
     for word, kind in STATEMENT_WORDS:
         assert len(word) < MAX_WORD_SIZE
-        assert get_text_kind(word.lower()) is kind
-        assert get_text_kind(word + b"x") is not kind
+        assert get_statement_text_kind(word.lower()) is kind
+        assert get_statement_text_kind(word + b"x") is not kind
 
 
 def test_the_tabulated_step_is_the_step() -> None:
     for mark in range(boundaries.MARK_COUNT):
         for group in range(4):
-            assert boundaries.STEP_TABLE[4 * mark + group] == boundaries.step_group(group, mark)
+            assert boundaries.STEP_TABLE[4 * mark + group] == boundaries.compute_packed_group_step(group, mark)

@@ -13,9 +13,9 @@ from binlogtool.errors import LimitError
 from binlogtool.format_api.schema_fields import DecompressionError
 from binlogtool.formats.binlog_events.rows.rows_event import decode_rows
 from binlogtool.formats.binlog_events.rows.table_map import parse_table_map
-from binlogtool.formats.binlog_events.wire_format import unpack_block
+from binlogtool.formats.binlog_events.wire_format import unpack_compressed_block
 from binlogtool.limits import Limits
-from binlogtool.schema.annotated_parse import trace_record
+from binlogtool.schema.annotated_parse import parse_to_field_rows
 from tests.harness.engine import opinion
 from tests.harness.mysql_writer import MAGIC, MARIADB, Made, binlog, block, description, event, rows, table_map
 
@@ -69,7 +69,7 @@ def test_a_flipped_bit_in_front_of_encrypted_events_is_seen_without_the_key(plac
 
 def test_what_a_block_declares_is_compared_with_the_ceiling_before_it_is_unpacked() -> None:
     with pytest.raises(DecompressionError, match="declares 1,073,741,824 bytes unpacked") as caught:
-        unpack_block(block(b"x", 1 << 30), Limits())
+        unpack_compressed_block(block(b"x", 1 << 30), Limits())
     assert caught.value.finding_id == "inflate-limit"
 
 
@@ -92,7 +92,7 @@ def test_a_traced_error_keeps_nothing_of_its_callers_alive() -> None:
     def caller() -> weakref.ref[Held]:
         held = Held()
         known = weakref.ref(held)
-        assert trace_record(Struct("a" / Int8ub, "b" / Int8ub), b"x", 0, Limits()).error is not None
+        assert parse_to_field_rows(Struct("a" / Int8ub, "b" / Int8ub), b"x", 0, Limits()).error is not None
         return known
 
     gc.disable()

@@ -11,13 +11,13 @@ import pytest
 import binlogtool
 from binlogtool import formats
 from binlogtool.core.open_file import detect_format
-from binlogtool.core.resolve_paths import find_logs
+from binlogtool.core.resolve_paths import find_logs_in_directory
 from binlogtool.errors import UnknownFormatError
 from binlogtool.findings import Finding
 from binlogtool.format_api.format import FileHead
 from binlogtool.format_api.layout import LogFileLayout
 from binlogtool.formats.mysql_binlog.format import FORMAT
-from binlogtool.formats.mysql_binlog.index_and_state_files import TextContext, get_folder, parse_log_name
+from binlogtool.formats.mysql_binlog.index_and_state_files import TextFileContext, get_folder, parse_log_name
 from binlogtool.limits import Limits
 from tests.formats.mysql_binlog.sets import said
 
@@ -53,7 +53,7 @@ def brief(found: list[Finding]) -> list[tuple[str, str, int | None, int]]:
 def numbers(data: bytes | str) -> dict[str, list[int]]:
     """The numbers that an index lists, by base."""
     context = layout(data).context
-    assert isinstance(context, TextContext)
+    assert isinstance(context, TextFileContext)
     return {base: list(listing.sorted_numbers()) for base, listing in context.listings.items()}
 
 
@@ -347,7 +347,7 @@ def test_directories_of_both_formats_below_one_are_told_apart(tmp_path: Path, sa
 
     shutil.copytree(samples / "mysql_binlog/sets/mysql", tmp_path / "mysql")
     shutil.copytree(samples / "tarantool/vinyl", tmp_path / "tarantool")
-    found = {log.format.name: log.names for log in find_logs(str(tmp_path), None).logs}
+    found = {log.format.name: log.names for log in find_logs_in_directory(str(tmp_path), None).logs}
     assert set(found) == {"mysql-binlog", "tarantool"}
     assert all(name.startswith("rot-bin.") for name in found["mysql-binlog"])
     assert not any(name.startswith("rot-bin.") for name in found["tarantool"])
@@ -358,7 +358,7 @@ def test_stray_files_of_other_programs_make_no_log(tmp_path: Path) -> None:
     (tmp_path / "cache.index").write_text("keys: 5\n")
     (tmp_path / "daemon.state").write_text("running\n")
     with pytest.raises(UnknownFormatError):
-        find_logs(str(tmp_path), None)
+        find_logs_in_directory(str(tmp_path), None)
 
 
 def test_stray_files_beside_a_log_are_no_part_of_it(tmp_path: Path, samples: Path) -> None:

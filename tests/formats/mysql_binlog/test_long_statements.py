@@ -10,23 +10,26 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.formats.binlog_events.changes.row_event_tables import changes_rows
-from binlogtool.formats.binlog_events.ddl import statements
+from binlogtool.formats.binlog_events.changes.row_event_table_reader import is_row_changing_statement
+from binlogtool.formats.binlog_events.ddl import split_sql_statements
 from binlogtool.formats.binlog_events.ddl.parse_ddl import parse_ddl
-from binlogtool.formats.binlog_events.ddl.statements import (
+from binlogtool.formats.binlog_events.ddl.split_sql_statements import (
     ANSI_QUOTES,
     NO_BACKSLASH_ESCAPES,
-    is_undecided,
-    normalize_quotes,
-    skip_gap,
+    find_next_word_offset,
+    is_too_short_for_keyword,
+    rewrite_to_default_quotes,
     strip_ignored_comments,
 )
 from binlogtool.formats.binlog_events.ddl.table_dependencies import ForeignKeys, Triggers
-from binlogtool.formats.binlog_events.replay.event_effects import find_primary_key
+from binlogtool.formats.binlog_events.replay.event_effects import parse_primary_key
 from binlogtool.formats.binlog_events.sql import client_safe_statements
-from binlogtool.formats.binlog_events.sql.client_safe_statements import is_stored_program, reason_to_leave_out
-from binlogtool.formats.binlog_events.sql.flashback import find_defined_tables, statement_name
-from binlogtool.formats.binlog_events.sql.script_state import StatementPattern, find_renamed_database
+from binlogtool.formats.binlog_events.sql.client_safe_statements import (
+    explain_why_not_sendable,
+    is_stored_program_definition,
+)
+from binlogtool.formats.binlog_events.sql.flashback import find_affected_tables, get_statement_verb
+from binlogtool.formats.binlog_events.sql.script_state import StatementPattern, find_mentioned_database
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog.script_attack import BEGINNINGS, PIECES, attack
 from tests.harness.mysql_writer import MARIADB
@@ -87,14 +90,14 @@ def for_clients(sql: bytes) -> None:
     """Whatever a script asks about a text before it is written."""
     for charset, mode in MODES:
         _, reason = client_safe_statements.make_client_safe_or_explain(sql, charset, mode)
-        client_safe_statements.strip_literals(sql, charset, mode)
-        client_safe_statements.is_same_without_escapes(sql, charset, mode)
-        client_safe_statements.is_mode_dependent(sql, charset)
-        is_stored_program(sql, charset, mode)
+        client_safe_statements.strip_literals_and_comments(sql, charset, mode)
+        client_safe_statements.is_same_without_backslash_escapes(sql, charset, mode)
+        client_safe_statements.is_sql_mode_dependent(sql, charset)
+        is_stored_program_definition(sql, charset, mode)
         if reason is None:
-            reason_to_leave_out(sql, charset, mode)
+            explain_why_not_sendable(sql, charset, mode)
     client_safe_statements.terminate_statement(sql, "gb18030")
-    find_renamed_database(sql, {"a": "b"})
+    find_mentioned_database(sql, {"a": "b"})
     StatementPattern("DROP TABLE x").matches(sql, b"d")
 
 
@@ -103,19 +106,19 @@ def for_tables(sql: bytes) -> None:
     text = sql.decode("latin-1")
     strip_ignored_comments("/*!50000 */" + text, "8.0.30")
     for _, mode in MODES:
-        normalize_quotes(text, mode)
-    skip_gap(text)
-    is_undecided(text)
+        rewrite_to_default_quotes(text, mode)
+    find_next_word_offset(text)
+    is_too_short_for_keyword(text)
     ddl = parse_ddl(text, "d")
-    changes_rows(ddl)
-    find_defined_tables(ddl, ["d.t"])
-    statement_name(text)
+    is_row_changing_statement(ddl)
+    find_affected_tables(ddl, ["d.t"])
+    get_statement_verb(text)
     Triggers().apply_statement(ddl)
     ForeignKeys().apply_statement(ddl)
-    statements.may_be_table_statement(sql)
-    statements.mentions_any_table(text, "d", ["d.t"])
-    str(ddl.can_roll_back)
-    find_primary_key(text)
+    split_sql_statements.may_be_ddl_statement(sql)
+    split_sql_statements.mentions_any_table(text, "d", ["d.t"])
+    str(ddl.can_engine_roll_back)
+    parse_primary_key(text)
 
 
 @contextmanager
@@ -185,7 +188,7 @@ def command_by_lines(text: bytes) -> bytes | None:
     for line in text.split(b"\n"):
         opened = text.rfind(b"/*", 0, at)
         is_plain = opened >= 0 and text[opened + 2] not in b"!+" and b"*/" not in text[opened + 2 : at]
-        if client_safe_statements._skip_comments(text[:at]) == at and not is_plain:
+        if client_safe_statements._find_end_of_leading_comments(text[:at]) == at and not is_plain:
             word = client_safe_statements._match_command_word(line)
             if word is not None:
                 return word

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from binlogtool.formats.binlog_events.wire_format import FormatDescription, parse_description
-from binlogtool.formats.mysql_binlog.replay.mariadb_event_checks import accepts_event, accepts_fixed_size
+from binlogtool.formats.binlog_events.wire_format import FormatDescription, parse_format_description
+from binlogtool.formats.mysql_binlog.replay.mariadb_event_checks import is_event_accepted, is_fixed_size_accepted
 from tests.formats.mysql_binlog.starts import LOGS, changed_logs_of, predict
 
 ACCEPTED, ENDS = True, False
@@ -65,13 +65,13 @@ BODIES = {
 
 def _read_description() -> FormatDescription:
     data = (LOGS / "mariadb-10.11" / "crashed" / "bin.000003").read_bytes()
-    return parse_description(data[4 : 4 + struct.unpack_from("<I", data, 13)[0]])
+    return parse_format_description(data[4 : 4 + struct.unpack_from("<I", data, 13)[0]])
 
 
 @pytest.mark.parametrize(("event", "did"), EVENTS.items())
 def test_mariadb_accepts_a_damaged_event_if_its_fields_fit(event: tuple[int, str], did: bool) -> None:
     code, body = event
-    assert accepts_event(code, bytes.fromhex(body), _read_description()) is did
+    assert is_event_accepted(code, bytes.fromhex(body), _read_description()) is did
 
 
 @pytest.mark.parametrize(("declared", "did"), FIXED_SIZES.items())
@@ -81,7 +81,7 @@ def test_mariadb_ends_at_events_whose_declared_fixed_part_does_not_fit(declared:
     sizes = bytearray(description.post_header_len)
     sizes[code - 1] = size
     changed = msgspec.structs.replace(description, post_header_len=bytes(sizes))
-    assert accepts_fixed_size(code, BODIES[code], changed) is did
+    assert is_fixed_size_accepted(code, BODIES[code], changed) is did
 
 
 GTIDS = {

@@ -12,13 +12,17 @@ from hypothesis import strategies as st
 from binlogtool.format_api.encode_json import to_json_bytes
 from binlogtool.format_api.json_text_kernels import NO_SPACE, UNSUPPORTED
 from binlogtool.formats.binlog_events.event_schemas import SHOWN_BODIES
-from binlogtool.formats.binlog_events.json_line_kernels import BodyPlace, write_body_member
+from binlogtool.formats.binlog_events.json_line_kernels import EventBodyRange, write_json_body_member
 from binlogtool.formats.binlog_events.rows.table_map import (
-    encode_table_map_record,
-    join_table_map_records,
+    encode_json_kernel_table_map,
+    join_json_kernel_table_maps,
     parse_table_map,
 )
-from binlogtool.formats.binlog_events.transactions.boundaries import STATEMENT_WORDS, classify_query, get_query_kind
+from binlogtool.formats.binlog_events.transactions.boundaries import (
+    STATEMENT_WORDS,
+    classify_query_body,
+    get_query_kind,
+)
 from binlogtool.formats.binlog_events.wire_format import ROW_EVENTS
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.native_logs import (
@@ -53,7 +57,7 @@ METADATA = b"\x04\x08\x40\x00\x02" + bytes([ENUM, 1, SET, 8]) + b"\x1e\x0a\x03\x
 WIDTHS = [4, 8, 3, 4, 8, -1, -2, 1, 8, 14, 3, 5, 8, 5, 1, 8]
 MORE = optional(6, lenenc(2) + sized(b"one") + sized(b'"two"')) + optional(5, lenenc(2) + sized(b"a") + sized(b"b"))
 MAP = parse_table_map(table_map_body(TYPES, METADATA, MORE))
-TABLE = join_table_map_records([encode_table_map_record(MAP, to_json_bytes)])
+TABLE = join_json_kernel_table_maps([encode_json_kernel_table_map(MAP, to_json_bytes)])
 MOST = 1 << 14
 
 
@@ -62,7 +66,7 @@ def written(code: int, body: bytes, room: int = MOST) -> bytes | int:
     if code not in ROW_EVENTS:
         return json_of(SHOWN_BODIES[code], body, *([1] if SHOWN_BODIES[code].parameters else []), room=room)
     out = bytearray(room)
-    end = write_body_member(body, TABLE, [0] * 256, out, 0, room, BodyPlace(code, 1, 0, len(body), 0))
+    end = write_json_body_member(body, TABLE, [0] * 256, out, 0, room, EventBodyRange(code, 1, 0, len(body), 0))
     return end if end < 0 else bytes(out[:end])
 
 
@@ -146,10 +150,10 @@ def test_queries_are_told_apart_in_the_same_way(after: bytes) -> None:
     for word, _ in STATEMENT_WORDS:
         for text in (word + after, word.lower() + after, word[:-1] + after, b" " + word + after):
             body = make.query(text)
-            assert classify_query(words, body, 0, len(body)) == get_query_kind(make.QUERY, body)
+            assert classify_query_body(words, body, 0, len(body)) == get_query_kind(make.QUERY, body)
 
 
 @given(st.binary(max_size=60))
 def test_any_query_is_read_within_its_bounds(body: bytes) -> None:
     words = [number for word, kind in STATEMENT_WORDS for number in (len(word), kind, *word)] + [0]
-    assert classify_query(words, body, 0, len(body)) == get_query_kind(make.QUERY, body)
+    assert classify_query_body(words, body, 0, len(body)) == get_query_kind(make.QUERY, body)

@@ -52,7 +52,7 @@ def redo_log(*bodies: bytes) -> RedoLog:
 
 def recovered(disk: bytes, *bodies: bytes) -> bytes:
     spaces = {SPACE: Tablespace(reader(bytes(NUMBER * PAGE) + disk), PAGE, True)}
-    return RecoveredPages(spaces, redo_log(*bodies)).read([(SPACE, NUMBER)])[SPACE, NUMBER]
+    return RecoveredPages(spaces, redo_log(*bodies)).read_recovered_pages([(SPACE, NUMBER)])[SPACE, NUMBER]
 
 
 HERE = varint(SPACE) + varint(NUMBER)

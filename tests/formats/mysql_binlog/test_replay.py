@@ -18,7 +18,7 @@ import binlogtool
 from binlogtool.core import decode_batches, record_filter
 from binlogtool.errors import UsageError
 from binlogtool.format_api.replay_rules import encode_canonical
-from binlogtool.formats.binlog_events.replay.applier import ExecutedGtids, parse_executed
+from binlogtool.formats.binlog_events.replay.simulated_applier import ExecutedGtids, parse_executed_gtids
 from binlogtool.formats.mysql_binlog.format import FORMAT
 from binlogtool.prediction.row_store import hash_row
 from tests.formats.mysql_binlog import make_log as make
@@ -339,14 +339,14 @@ def test_positions_are_read_as_servers_write_them() -> None:
 
 
 def test_a_position_of_mariadb_covers_the_numbers_below_it_and_a_set_of_mysql_only_its_own() -> None:
-    executed = parse_executed(f"0-1-10,{UUID}:5")
+    executed = parse_executed_gtids(f"0-1-10,{UUID}:5")
     assert "0-7-9" in executed and "0-1-11" not in executed and "1-1-1" not in executed
     assert f"{UUID}:5" in executed and f"{UUID}:4" not in executed
-    executed.add("0-7-11")
-    assert executed.text == f"0-7-11,{UUID}:5"
-    assert ExecutedGtids().text == ""
+    executed.add_gtid("0-7-11")
+    assert executed.gtid_set_text == f"0-7-11,{UUID}:5"
+    assert ExecutedGtids().gtid_set_text == ""
     with pytest.raises(UsageError):
-        parse_executed("0-1")
+        parse_executed_gtids("0-1")
 
 
 # -- statements and rows -----------------------------------------------------------------------------------------------

@@ -23,8 +23,8 @@ from binlogtool.formats.binlog_events.wire_format import (
     UPDATE_ROW_EVENTS,
     EventType,
     FormatDescription,
-    parse_description,
-    unpack_payload,
+    parse_format_description,
+    unpack_transaction_payload,
 )
 from binlogtool.limits import Limits
 from tests.formats.mysql_binlog import vvv
@@ -45,13 +45,13 @@ def bodies(log: bytes, opened: bool = False) -> Iterator[tuple[int, bytes, Forma
             return
         event = log[at : at + size]
         if event[4] == EventType.FORMAT_DESCRIPTION:
-            description = parse_description(event)
+            description = parse_format_description(event)
         if description is None or (event[4] == EventType.START_ENCRYPTION and not opened):
             return
         body = event[HEADER:-4] if description.has_checksums else event[HEADER:]
         yield event[4], body, description
         if event[4] == EventType.TRANSACTION_PAYLOAD:
-            yield from inner_bodies(bytes(unpack_payload(body, LIMITS)), description)
+            yield from inner_bodies(bytes(unpack_transaction_payload(body, LIMITS)), description)
         at += size
 
 
@@ -164,7 +164,7 @@ def compare(
         if type_code == EventType.TABLE_MAP:
             table_map = parse_table_map(body, description.table_id_size, description.is_mariadb)
             guessed = parse_table_map(body, description.table_id_size)  # whose columns are listed
-            assert replace(guessed, mariadb=table_map.mariadb) == table_map
+            assert replace(guessed, is_mariadb=table_map.is_mariadb) == table_map
             maps[table_map.table_id] = table_map
             own.append(table_map)
         elif type_code in ROW_EVENTS:

@@ -9,11 +9,11 @@ import pytest
 from binlogtool.errors import UsageError
 from binlogtool.format_api.row_output_interfaces import join_schema_files
 from binlogtool.formats.binlog_events.ddl.column_definitions import TableDefinition
-from binlogtool.formats.binlog_events.ddl.statements import split_statements
-from binlogtool.formats.binlog_events.ddl.table_definitions import parse_schema
+from binlogtool.formats.binlog_events.ddl.split_sql_statements import split_statements
+from binlogtool.formats.binlog_events.ddl.table_definitions import parse_schema_script
 from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
-from binlogtool.formats.binlog_events.values.column_types import ColumnHint, ColumnType, LogicalType
+from binlogtool.formats.binlog_events.values.column_types import ColumnType, DeclaredColumn, LogicalType
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog.row_building import table_map_body
 from tests.harness.mysql_writer import MARIADB, binlog, query, rows, table_map, transaction
@@ -21,17 +21,17 @@ from tests.harness.mysql_writer import MARIADB, binlog, query, rows, table_map, 
 _C = ColumnType
 
 
-def load(sql: str) -> dict[str, tuple[ColumnHint, ...]]:
+def load(sql: str) -> dict[str, tuple[DeclaredColumn, ...]]:
     """The columns of each table that the statements of --schema define."""
-    found = parse_schema(sql).tables
+    found = parse_schema_script(sql).tables
     return {name.removeprefix("."): one.columns for name, one in found.items() if isinstance(one, TableDefinition)}
 
 
-def columns(definition: str, options: str = "") -> tuple[ColumnHint, ...]:
+def columns(definition: str, options: str = "") -> tuple[DeclaredColumn, ...]:
     return load(f"CREATE TABLE t ({definition}) {options};")["t"]
 
 
-def one(definition: str, options: str = "") -> ColumnHint:
+def one(definition: str, options: str = "") -> DeclaredColumn:
     (hint,) = columns(definition, options)
     return hint
 
@@ -155,7 +155,7 @@ def test_an_unqualified_table_serves_every_database_unless_two_differ() -> None:
         "a",
     )
     with pytest.raises(UsageError, match=r"line 1 and line 2 define the table t differently; .*USE"):
-        parse_schema("create table t (a int);\ncreate table t (b int);")
+        parse_schema_script("create table t (a int);\ncreate table t (b int);")
 
 
 def test_files_that_define_a_table_alike_are_joined() -> None:
@@ -163,9 +163,9 @@ def test_files_that_define_a_table_alike_are_joined() -> None:
     joined = join_schema_files(
         [("all.sql", f"{dump}\nalter table t add b int;"), ("u.sql", "create table shop.u (c int)")]
     )
-    assert sorted(parse_schema(joined).tables) == ["shop.t", "shop.u"]  # the default database ends with its file
+    assert sorted(parse_schema_script(joined).tables) == ["shop.t", "shop.u"]  # the default database ends with its file
     both = join_schema_files([("all.sql", dump), ("shop.sql", dump.replace("drop table if exists t;", ""))])
-    assert [column.name for column in parse_schema(both).tables["shop.t"].columns] == ["a"]
+    assert [column.name for column in parse_schema_script(both).tables["shop.t"].columns] == ["a"]
 
 
 @pytest.mark.parametrize("drop", ["drop table if exists t;", ""])
@@ -177,12 +177,12 @@ def test_files_that_define_a_table_differently_are_refused(drop: str, create: st
     ]
     message = "--schema: old.sql line 2 and new.sql line 4 define the table shop.t differently; "
     with pytest.raises(UsageError) as error:
-        parse_schema(join_schema_files(files))
+        parse_schema_script(join_schema_files(files))
     assert str(error.value) == message + "keep the definition from before the first log"
 
 
 def test_a_script_may_drop_and_create_a_table_again() -> None:
-    found = parse_schema("create table d.t (a int); drop table d.t; create table d.t (b int);").tables["d.t"]
+    found = parse_schema_script("create table d.t (a int); drop table d.t; create table d.t (b int);").tables["d.t"]
     assert [column.name for column in found.columns] == ["b"]
 
 

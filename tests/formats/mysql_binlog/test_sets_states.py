@@ -7,15 +7,15 @@ from itertools import pairwise
 
 import pytest
 
-from binlogtool.formats.binlog_events.gtid.gtid_events import ListedGtid, PreviousGtids
+from binlogtool.formats.binlog_events.gtid.gtid_events import ListedGtid, PreviousGtidsOfSource
 from binlogtool.formats.binlog_events.gtid.gtid_sets import (
     GtidRange,
     MariadbGtidState,
     MysqlGtidState,
-    format_ranges,
-    ranges_to_json,
-    state_of_gtid_list,
-    state_of_previous_gtids,
+    build_state_from_gtid_list,
+    build_state_from_previous_gtids,
+    format_gtid_ranges,
+    gtid_ranges_to_json,
 )
 
 SID = bytes(range(16))
@@ -34,49 +34,58 @@ def test_what_a_set_lacks_is_the_difference_of_sets(seed: int) -> None:
     first, second = MysqlGtidState(), MysqlGtidState()
     for state, known in ((first, one), (second, other)):
         for number in rng.sample(sorted(known), len(known)):
-            state.extend(SOURCE, [(number, number + 1)])
+            state.add_intervals(SOURCE, [(number, number + 1)])
     assert (numbers(first), numbers(second)) == (one, other)
-    spans = first.find_missing(second)
+    spans = first.find_missing_transactions(second)
     assert {n for span in spans for n in range(span.first, span.last + 1)} == other - one
     assert all(left.last + 1 < right.first for left, right in pairwise(spans))
 
 
 def test_intervals_of_previous_gtids_may_touch_overlap_or_be_empty() -> None:
-    state = state_of_previous_gtids([PreviousGtids(SID, b"", ((5, 9), (1, 3), (3, 5), (7, 12), (20, 20)))])
+    state = build_state_from_previous_gtids(
+        [PreviousGtidsOfSource(SID, b"", ((5, 9), (1, 3), (3, 5), (7, 12), (20, 20)))]
+    )
     assert state.intervals == {SOURCE: [(1, 12)]}
 
 
 def test_tags_are_sources_of_their_own() -> None:
-    state = state_of_previous_gtids([PreviousGtids(SID, b"", ((1, 3),)), PreviousGtids(SID, b"tag", ((1, 2),))])
-    assert MysqlGtidState().find_missing(state) == [
+    state = build_state_from_previous_gtids(
+        [PreviousGtidsOfSource(SID, b"", ((1, 3),)), PreviousGtidsOfSource(SID, b"tag", ((1, 2),))]
+    )
+    assert MysqlGtidState().find_missing_transactions(state) == [
         GtidRange(SOURCE, 1, 2, False),
         GtidRange(f"{SOURCE}:tag", 1, 1, False),
     ]
 
 
 def test_a_list_lacks_what_lies_behind_its_domain() -> None:
-    known = state_of_gtid_list([ListedGtid(0, 1, 5), ListedGtid(0, 2, 9), ListedGtid(7, 1, 3)])
-    later = state_of_gtid_list([ListedGtid(0, 1, 12), ListedGtid(0, 2, 9), ListedGtid(7, 1, 4), ListedGtid(8, 1, 2)])
-    assert known.find_missing(later) == [
+    known = build_state_from_gtid_list([ListedGtid(0, 1, 5), ListedGtid(0, 2, 9), ListedGtid(7, 1, 3)])
+    later = build_state_from_gtid_list(
+        [ListedGtid(0, 1, 12), ListedGtid(0, 2, 9), ListedGtid(7, 1, 4), ListedGtid(8, 1, 2)]
+    )
+    assert known.find_missing_transactions(later) == [
         GtidRange("0-1", 10, 12, True),
         GtidRange("7-1", 4, 4, True),
         GtidRange("8-1", 1, 2, True),
     ]
-    assert later.find_missing(known) == []
+    assert later.find_missing_transactions(known) == []
 
 
 def test_states_of_two_servers_are_not_compared() -> None:
-    assert MysqlGtidState().find_missing(MariadbGtidState({"0-1": 5})) == []
-    assert MariadbGtidState().find_missing(MysqlGtidState({SOURCE: [(1, 2)]})) == []
+    assert MysqlGtidState().find_missing_transactions(MariadbGtidState({"0-1": 5})) == []
+    assert MariadbGtidState().find_missing_transactions(MysqlGtidState({SOURCE: [(1, 2)]})) == []
 
 
 def test_gtids_in_words_are_as_the_servers_write_them() -> None:
-    assert format_ranges([GtidRange("0-1", 5, 7, True), GtidRange("0-1", 9, 9, True)]) == "0-1-5 to 0-1-7, 0-1-9"
+    assert format_gtid_ranges([GtidRange("0-1", 5, 7, True), GtidRange("0-1", 9, 9, True)]) == "0-1-5 to 0-1-7, 0-1-9"
     assert (
-        format_ranges([GtidRange(SOURCE, 5, 7, False), GtidRange(SOURCE, 9, 9, False)]) == f"{SOURCE}:5-7, {SOURCE}:9"
+        format_gtid_ranges([GtidRange(SOURCE, 5, 7, False), GtidRange(SOURCE, 9, 9, False)])
+        == f"{SOURCE}:5-7, {SOURCE}:9"
     )
-    assert format_ranges([GtidRange("0-1", n, n, True) for n in range(8)]).endswith("0-1-4 and 3 more ranges")
+    assert format_gtid_ranges([GtidRange("0-1", n, n, True) for n in range(8)]).endswith("0-1-4 and 3 more ranges")
 
 
 def test_gtids_as_facts_are_runs_by_source() -> None:
-    assert ranges_to_json([GtidRange("0-1", 5, 7, True), GtidRange("0-1", 9, 9, True)]) == {"0-1": [[5, 7], [9, 9]]}
+    assert gtid_ranges_to_json([GtidRange("0-1", 5, 7, True), GtidRange("0-1", 9, 9, True)]) == {
+        "0-1": [[5, 7], [9, 9]]
+    }

@@ -15,8 +15,8 @@ import pytest
 import binlogtool
 from binlogtool.export.typed_columns import make_cell_converter, to_arrow_type, to_sql_type
 from binlogtool.findings import Severity
-from binlogtool.formats.binlog_events.changes.row_event_tables import column_type_name
-from binlogtool.formats.binlog_events.values.column_types import ColumnType, TableMapColumn, charset_decoder
+from binlogtool.formats.binlog_events.changes.row_event_table_reader import exported_type_name
+from binlogtool.formats.binlog_events.values.column_types import ColumnType, TableMapColumn, get_charset_decoder
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog.server import Server
 from tests.verify_bytes import verify_bytes
@@ -50,7 +50,7 @@ def test_json_null_and_sql_null_decimal_and_text_inside_json_are_told_apart(corp
     ],
 )  # fmt: skip
 def test_a_json_column_of_a_typed_table_holds_the_text_of_the_json(value: Any, text: str) -> None:
-    kind = column_type_name(TableMapColumn(ColumnType.JSON, metadata=4))
+    kind = exported_type_name(TableMapColumn(ColumnType.JSON, metadata=4))
     assert make_cell_converter(kind)(value) == text
     assert (str(to_arrow_type(kind)), to_sql_type(kind)) == (
         "string",
@@ -109,7 +109,7 @@ def server() -> Iterator[Server]:
 @pytest.mark.parametrize("charset", EAST_ASIA)
 def test_every_pair_of_bytes_is_the_character_that_the_server_has_or_none(server: Server, charset: str) -> None:
     """Characters of private use and those that Python's codec lacks stay bytes; none becomes another one."""
-    decode = charset_decoder(charset)
+    decode = get_charset_decoder(charset)
     pairs = [struct.pack("BB", a, b) for a in range(0x81, 0xFF) for b in range(0x40, 0xFF)]
     compared = 0
     for start in range(0, len(pairs), 6000):

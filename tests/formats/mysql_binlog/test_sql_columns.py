@@ -7,14 +7,18 @@ import pytest
 from binlogtool.errors import UsageError
 from binlogtool.formats.binlog_events.ddl.column_definitions import TableDefinition
 from binlogtool.formats.binlog_events.ddl.parse_ddl import parse_ddl
-from binlogtool.formats.binlog_events.ddl.statements import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, normalize_quotes
+from binlogtool.formats.binlog_events.ddl.split_sql_statements import (
+    ANSI_QUOTES,
+    NO_BACKSLASH_ESCAPES,
+    rewrite_to_default_quotes,
+)
 from binlogtool.formats.binlog_events.ddl.table_definitions import DdlStatement, TableDefinitions
 from binlogtool.formats.binlog_events.ddl.table_dependencies import Triggers
 from binlogtool.formats.binlog_events.ddl.table_history import TableCatalog, TableHistory
 from binlogtool.formats.binlog_events.event_schemas import QueryParts
 from binlogtool.formats.binlog_events.rows.table_map import parse_table_map
 from binlogtool.formats.binlog_events.values.column_types import ColumnType
-from binlogtool.formats.binlog_events.wire_format import parse_description
+from binlogtool.formats.binlog_events.wire_format import parse_format_description
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import optional, sized, table_map_body
 
@@ -23,7 +27,7 @@ FIRST = "create table t (id int unsigned primary key, a varchar(9) charset latin
 
 def get_definition(known: TableDefinitions, name: str) -> TableDefinition | None:
     """The definition of a table; None if nothing declares it. Raises UsageError: its columns are uncertain."""
-    state = known.get_state(name)
+    state = known.get_definition_or_reason(name)
     if isinstance(state, str) and state:
         raise UsageError(state)
     return None if isinstance(state, str) else state
@@ -168,13 +172,13 @@ ORACLE = b"\x01" + (ANSI_QUOTES | NO_BACKSLASH_ESCAPES).to_bytes(8, "little")
     ],
 )  # fmt: skip
 def test_a_statement_in_another_mode_is_read_as_if_it_was_in_the_usual_one(written: str, usual: str) -> None:
-    assert normalize_quotes(written, ANSI_QUOTES | NO_BACKSLASH_ESCAPES) == usual
-    assert normalize_quotes(written, 0) == written
+    assert rewrite_to_default_quotes(written, ANSI_QUOTES | NO_BACKSLASH_ESCAPES) == usual
+    assert rewrite_to_default_quotes(written, 0) == written
 
 
 def test_backslashes_escape_where_only_quotation_marks_are_names() -> None:
-    assert normalize_quotes(r"""SELECT '\'"', "a" """, ANSI_QUOTES) == r"""SELECT '\'"', `a` """
-    assert normalize_quotes(r"""SELECT "x\", 'y\'""", NO_BACKSLASH_ESCAPES) == r"""SELECT "x\\", 'y\\'"""
+    assert rewrite_to_default_quotes(r"""SELECT '\'"', "a" """, ANSI_QUOTES) == r"""SELECT '\'"', `a` """
+    assert rewrite_to_default_quotes(r"""SELECT "x\", 'y\'""", NO_BACKSLASH_ESCAPES) == r"""SELECT "x\\", 'y\\'"""
 
 
 def test_a_table_between_quotation_marks_is_declared() -> None:
@@ -189,7 +193,7 @@ def test_a_table_between_quotation_marks_is_declared() -> None:
 
 def knowledge(*statements: str, schema: str | None = None) -> TableCatalog:
     known = TableCatalog()
-    known.load_start(TableHistory(schema))
+    known.load_starting_definitions(TableHistory(schema))
     for statement in statements:
         known.apply_statement(statement.encode(), IN_D._replace(db=b"db"))
     return known
@@ -206,14 +210,14 @@ def test_columns_without_names_get_those_of_the_definition() -> None:
 
 
 def test_columns_with_names_are_looked_up_by_them() -> None:
-    found = knowledge("create table t (g int as (id) stored, a varchar(9), id int)").describe_table(NAMED)
+    found = knowledge("create table t (g int as (id) stored, a varchar(9), id int)").add_known_column_facts(NAMED)
     assert [(c.name, c.generated) for c in found.columns] == [("ID", False), ("a", False), ("g", True)]
 
 
 def test_a_schema_is_followed_through_the_statements_of_the_log() -> None:
     schema = f"use db; {FIRST}; create trigger x after insert on t for each row set @a=1;"
     known = knowledge("alter table t modify g int", schema=schema)
-    assert [c.generated for c in known.describe_table(NAMED).columns] == [False, False, False]
+    assert [c.generated for c in known.add_known_column_facts(NAMED).columns] == [False, False, False]
     assert known.triggers.list_triggers("db.t") == ["db.x"]
 
 
@@ -232,7 +236,9 @@ def test_a_schema_is_followed_through_the_statements_of_the_log() -> None:
 )
 def test_the_history_of_rows_cannot_be_said_in_statements(statements: tuple[str, ...], told: bool) -> None:
     known = knowledge(*statements)
-    doubt = known.explain_why_not_as_statements(known.describe_table(NAMED), parse_description(make.description()))
+    doubt = known.explain_why_not_as_statements(
+        known.add_known_column_facts(NAMED), parse_format_description(make.description())
+    )
     assert (doubt == "the table is system-versioned, and no statement can set the times of its rows") == told
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from binlogtool.format_api.schema_fields import MalformedError
-from binlogtool.formats.binlog_events.sql.format_literals import format_changed_json
+from binlogtool.formats.binlog_events.sql.format_literals import format_json_update_expression
 from binlogtool.formats.binlog_events.values.decode_values import DecodeBudget
 from binlogtool.limits import Limits
 
@@ -37,10 +37,10 @@ def change(operation: int, path: bytes, value: bytes | None = None) -> bytes:
     ],
 )
 def test_changes_are_functions_of_the_column(changes: bytes, expression: bytes | None) -> None:
-    assert format_changed_json(b"`j`", changes, DecodeBudget(Limits())) == expression
+    assert format_json_update_expression(b"`j`", changes, DecodeBudget(Limits())) == expression
 
 
 @pytest.mark.parametrize("size", range(1, len(change(REPLACE, b"$.a", ONE))))
 def test_changes_that_are_cut_are_damage(size: int) -> None:
     with pytest.raises(MalformedError):
-        format_changed_json(b"`j`", change(REPLACE, b"$.a", ONE)[:size], DecodeBudget(Limits()))
+        format_json_update_expression(b"`j`", change(REPLACE, b"$.a", ONE)[:size], DecodeBudget(Limits()))

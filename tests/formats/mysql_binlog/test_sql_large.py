@@ -16,7 +16,7 @@ import pytest
 from binlogtool import convert
 from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.findings import Severity
-from binlogtool.formats.binlog_events.sql.script_state import StatementSizes, TerminatedStatement
+from binlogtool.formats.binlog_events.sql.script_state import LargestStatementSize, TerminatedStatement
 from binlogtool.formats.binlog_events.wire_format import FormatDescription
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make
@@ -85,7 +85,7 @@ def test_large_rows_are_told_in_statements_and_in_an_undo_too(log: Path, tmp_pat
 
 
 def test_what_no_server_takes_is_an_error() -> None:
-    packets = StatementSizes()
+    packets = LargestStatementSize()
     packets.add_statements([TerminatedStatement([bytes(1 << 20)] * 1024)])
     (found,) = packets.list_findings(FormatDescription(4, "9.7.0", 1, 19, bytes(40), 1))
     assert found.severity is Severity.ERROR and "1,073,741,824 at most" in found.message

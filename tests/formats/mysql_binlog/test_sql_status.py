@@ -9,7 +9,7 @@ import pytest
 from binlogtool.formats.binlog_events.sql.session_statements import (
     QuerySession,
     ScriptSession,
-    find_doubt,
+    explain_different_effect,
 )
 from binlogtool.formats.binlog_events.status_variables import STATUS_VARIABLES, decode_status_variables
 from binlogtool.formats.binlog_events.wire_format import FormatDescription
@@ -55,7 +55,9 @@ _WITHOUT_EFFECT = {
 
 def _set(described: FormatDescription, code: int, value: bytes) -> bytes:
     status = decode_status_variables(bytes([code]) + value)
-    return b"\n".join(ScriptSession().set_for_query(QuerySession(status, 9, 1, inside=False), described))
+    return b"\n".join(
+        ScriptSession().write_session_for_query(QuerySession(status, 9, 1, is_in_transaction=False), described)
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,8 +73,8 @@ def test_no_status_variable_is_passed_over_without_a_word(code: int, name: str) 
         assert expected not in _set(described, code, usual).decode()
     elif name in _TOLD:
         status = decode_status_variables(bytes([code]) + _TOLD[name])
-        assert "root@h" in (find_doubt(status, _CALL) or "")
-        assert find_doubt(status, b"CREATE DEFINER=`root`@`h` VIEW v AS SELECT 1") is None
+        assert "root@h" in (explain_different_effect(status, _CALL) or "")
+        assert explain_different_effect(status, b"CREATE DEFINER=`root`@`h` VIEW v AS SELECT 1") is None
 
 
 def test_what_a_server_has_at_first_is_set_too() -> None:
@@ -84,14 +86,14 @@ def test_what_a_server_has_at_first_is_set_too() -> None:
 
 
 def test_a_status_variable_that_is_not_known_is_told() -> None:
-    assert "type 99" in (find_doubt(decode_status_variables(b"\x63\1"), b"SELECT 1") or "")
+    assert "type 99" in (explain_different_effect(decode_status_variables(b"\x63\1"), b"SELECT 1") or "")
 
 
 def test_variables_of_newer_servers_are_given_back_where_they_are() -> None:
     session = ScriptSession()
     status = decode_status_variables(b"\x15\1")
-    session.set_for_query(QuerySession(status, 9, 1, inside=False), _MYSQL)
-    assert b"/*!90700 SET @@session.enable_cascade_triggers=DEFAULT */" in session.restore()
+    session.write_session_for_query(QuerySession(status, 9, 1, is_in_transaction=False), _MYSQL)
+    assert b"/*!90700 SET @@session.enable_cascade_triggers=DEFAULT */" in session.write_restored_session()
 
 
 def test_a_time_zone_cannot_leave_its_literal() -> None:
@@ -111,5 +113,5 @@ def test_a_time_zone_cannot_leave_its_literal() -> None:
 )
 def test_variables_that_a_server_refuses_to_set_inside_a_transaction_are_told(sql: bytes, variable: str | None) -> None:
     """MariaDB 10.11 and 11.8 refused them after BEGIN (ERROR 1679, 1953, 1694), and accepted the others."""
-    reason = find_doubt({}, sql)
+    reason = explain_different_effect({}, sql)
     assert (reason is None) if variable is None else (reason is not None and f"SET STATEMENT {variable} " in reason)

@@ -17,13 +17,13 @@ import binlogtool
 from binlogtool.core.record_and_selection_types import RecordBlock, ScriptText, SqlFragment
 from binlogtool.findings import Finding
 from binlogtool.format_api.row_output_interfaces import ScriptOptions
-from binlogtool.formats.binlog_events.rows.rows_event import ImageReader
+from binlogtool.formats.binlog_events.rows.rows_event import RowImageReader
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql import client_safe_statements
-from binlogtool.formats.binlog_events.sql.client_safe_statements import reason_to_leave_out
+from binlogtool.formats.binlog_events.sql.client_safe_statements import explain_why_not_sendable
 from binlogtool.formats.binlog_events.sql.format_literals import (
-    format_condition,
-    format_literal,
+    format_equality_condition,
+    format_value_literal,
     quote_identifier,
     quote_string,
 )
@@ -397,13 +397,13 @@ def test_a_text_that_clients_read_in_different_ways_is_left_out(sql: bytes) -> N
 )  # fmt: skip
 def test_a_text_that_depends_on_backslashes_is_known(sql: bytes, mode: int, depends: bool) -> None:
     assert client_safe_statements.make_client_safe_or_explain(sql, "utf8mb4", mode)[1] is None
-    assert client_safe_statements.is_mode_dependent(sql, "utf8mb4") == depends
+    assert client_safe_statements.is_sql_mode_dependent(sql, "utf8mb4") == depends
 
 
 def test_a_text_in_gb18030_depends_on_backslashes_also_for_clients_that_do_not_know_it() -> None:
     text = b"select '\xa6\\''\nsource y\n'"
     assert client_safe_statements.make_client_safe_or_explain(text, "gb18030", 1 << 20)[1] is None
-    assert client_safe_statements.is_mode_dependent(text, "gb18030")
+    assert client_safe_statements.is_sql_mode_dependent(text, "gb18030")
 
 
 def test_ansi_quotes_are_read_differently_by_mariadb_and_mysql() -> None:
@@ -440,7 +440,7 @@ def test_ansi_quotes_are_read_differently_by_mariadb_and_mysql() -> None:
 )  # fmt: skip
 def test_what_no_server_logs_as_a_statement_is_left_out(sql: bytes, reason: str) -> None:
     assert client_safe_statements.make_client_safe_or_explain(sql, "utf8mb4", 0)[1] is None
-    assert reason in (reason_to_leave_out(sql, "utf8mb4", 0) or "")
+    assert reason in (explain_why_not_sendable(sql, "utf8mb4", 0) or "")
 
 
 @pytest.mark.parametrize(
@@ -463,7 +463,7 @@ def test_what_no_server_logs_as_a_statement_is_left_out(sql: bytes, reason: str)
 )  # fmt: skip
 def test_what_servers_log_is_no_hidden_statement(sql: bytes) -> None:
     text, reason = client_safe_statements.make_client_safe_or_explain(sql, "utf8mb4", 0)
-    assert (text, reason, reason_to_leave_out(sql, "utf8mb4", 0)) == (sql, None, None)
+    assert (text, reason, explain_why_not_sendable(sql, "utf8mb4", 0)) == (sql, None, None)
 
 
 @pytest.mark.parametrize(
@@ -538,10 +538,10 @@ def test_a_forged_statement_is_left_out_and_told(tmp_path: Path) -> None:
 def shown(column: TableMapColumn, raw: bytes) -> tuple[bytes | None, bytes | None]:
     """(as it is assigned, as a condition)"""
     table = TableMap(1, 0, "db", "t", (column,), None, b"")
-    (field,) = ImageReader(table, (0,)).iter_fields(b"\0" + raw, 0)
+    (field,) = RowImageReader(table, (0,)).iter_value_ranges(b"\0" + raw, 0)
     value = (b"\0" + raw)[field.start : field.end]
     budget = DecodeBudget(Limits())
-    return format_literal(field.column, column, value, budget), format_condition(
+    return format_value_literal(field.column, column, value, budget), format_equality_condition(
         field.column, column, value, budget, is_key=False
     )
 
@@ -634,8 +634,8 @@ def test_changed_bytes_never_break_the_form_of_the_script(seed: int, tmp_path: P
 def test_the_search_outside_of_quotation_marks_ends_where_one_is_not_closed() -> None:
     program = (
         "import resource; resource.setrlimit(resource.RLIMIT_CPU, (10, 10))\n"
-        "from binlogtool.formats.binlog_events.sql.client_safe_statements import strip_literals\n"
-        "print(strip_literals(b\"select 1 */*'open\", 'utf8mb4', 0))\n"
+        "from binlogtool.formats.binlog_events.sql.client_safe_statements import strip_literals_and_comments\n"
+        "print(strip_literals_and_comments(b\"select 1 */*'open\", 'utf8mb4', 0))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -11,11 +11,11 @@ import pytest
 import binlogtool
 from binlogtool.findings import Severity
 from binlogtool.format_api.schema_fields import MalformedError
-from binlogtool.formats.binlog_events.rows.row_event_byte_ranges import table_map_construct as table_map_schema
-from binlogtool.formats.binlog_events.rows.table_map import TableMap, column_kinds, parse_table_map
+from binlogtool.formats.binlog_events.rows.annotate_row_events import make_table_map_construct as table_map_schema
+from binlogtool.formats.binlog_events.rows.table_map import TableMap, get_column_encodings, parse_table_map
 from binlogtool.formats.binlog_events.values.column_types import (
-    ColumnHint,
     ColumnType,
+    DeclaredColumn,
     LogicalType,
     TableMapColumn,
     ValueKind,
@@ -143,7 +143,7 @@ def test_names_keys_and_the_rest_of_the_metadata_are_read() -> None:
     assert table.primary_key == ((0, 0), (1, 20))
     assert [column.visible for column in table.columns] == [False, True, True]
     assert (table.columns[1].geometry_type, table.columns[2].dimension) == (1, 4)
-    assert json.loads(json.dumps(table.as_body())) == {
+    assert json.loads(json.dumps(table.to_json_body())) == {
         "table_id": 7,
         "flags": 1,
         "database": "db",
@@ -209,9 +209,9 @@ def test_more_columns_than_a_table_can_have_are_refused_before_they_are_read() -
 
 def test_a_type_that_is_not_known_is_only_wrong_where_values_are_read() -> None:
     table = parse_table_map(table_map_body(bytes([200])))
-    assert table.as_body()["columns"] == [{"type": "200", "metadata": 0, "nullable": True}]
+    assert table.to_json_body()["columns"] == [{"type": "200", "metadata": 0, "nullable": True}]
     with pytest.raises(MalformedError, match="type 200"):
-        column_kinds(table)
+        get_column_encodings(table)
 
 
 def everything() -> bytes:
@@ -252,7 +252,7 @@ def shown(body: bytes) -> tuple[list[Row], str | None]:
     """The rows of the annotated view, and the words of the error that they end with."""
     rows: list[Row] = []
     try:
-        rows.extend(table_map_schema().trace_parts(body, 0, len(body), Limits()))
+        rows.extend(table_map_schema().trace_plain_parts(body, 0, len(body), Limits()))
     except MalformedError as error:
         return rows, str(error)
     return rows, None
@@ -343,55 +343,56 @@ def test_an_empty_value_says_nothing_of_columns_that_it_must_be_about(code: int)
 def _is_malformed(body: bytes) -> bool:
     try:
         table = parse_table_map(body)
-        table.as_body()
-        column_kinds(table)
+        table.to_json_body()
+        get_column_encodings(table)
     except MalformedError:
         return True
     return False
 
 
-def hinted(hints: tuple[ColumnHint, ...]) -> tuple[TableMap, TableMap]:
+def hinted(hints: tuple[DeclaredColumn, ...]) -> tuple[TableMap, TableMap]:
     types = bytes([_C.LONG, _C.STRING, _C.STRING, _C.VARCHAR])
     table = parse_table_map(table_map_body(types, b"\xfe\x10\xf7\x01\x64\x00"))
-    return table, table.with_hints(hints)
+    return table, table.complete_with_declared_columns(hints)
 
 
 def test_hints_fill_in_what_the_log_leaves_open() -> None:
     hints = (
-        ColumnHint("id", frozenset({_C.LONG}), unsigned=True),
-        ColumnHint("key", frozenset({_C.STRING}), logical=LogicalType.UUID),
-        ColumnHint("colour", frozenset({_C.ENUM}), values=("red", "blue")),
-        ColumnHint("name", charset="latin1"),
+        DeclaredColumn("id", frozenset({_C.LONG}), unsigned=True),
+        DeclaredColumn("key", frozenset({_C.STRING}), logical=LogicalType.UUID),
+        DeclaredColumn("colour", frozenset({_C.ENUM}), values=("red", "blue")),
+        DeclaredColumn("name", charset="latin1"),
     )
     table, better = hinted(hints)
     assert better.column_keys == ("id", "key", "colour", "name")
-    assert [kind.kind for kind in column_kinds(better)] == [
+    assert [kind.kind for kind in get_column_encodings(better)] == [
         ValueKind.UNSIGNED,
         ValueKind.UUID,
         ValueKind.ENUM,
         ValueKind.TEXT,
     ]
-    assert [kind.kind for kind in column_kinds(table)] == [
+    assert [kind.kind for kind in get_column_encodings(table)] == [
         ValueKind.SIGNED,
         ValueKind.GUESS,
         ValueKind.ENUM,
         ValueKind.GUESS,
     ]
     assert better.columns[2].values == ("red", "blue")
-    assert table.with_hints(hints) is better
+    assert table.complete_with_declared_columns(hints) is better
 
 
 @pytest.mark.parametrize(
-    "hints", [(ColumnHint("id"),), (ColumnHint("id", frozenset({_C.TINY})), *[ColumnHint(name) for name in "abc"])]
+    "hints",
+    [(DeclaredColumn("id"),), (DeclaredColumn("id", frozenset({_C.TINY})), *[DeclaredColumn(name) for name in "abc"])],
 )
-def test_hints_about_another_table_are_not_used(hints: tuple[ColumnHint, ...]) -> None:
+def test_hints_about_another_table_are_not_used(hints: tuple[DeclaredColumn, ...]) -> None:
     table, same = hinted(hints)
     assert same is table
 
 
 def test_the_log_s_own_word_goes_before_a_hint() -> None:
     body = table_map_body(bytes([_C.LONG]), more=optional(1, b"\x00") + optional(4, sized(b"log")))
-    (column,) = parse_table_map(body).with_hints([ColumnHint("sql", unsigned=True)]).columns
+    (column,) = parse_table_map(body).complete_with_declared_columns([DeclaredColumn("sql", unsigned=True)]).columns
     assert (column.name, column.unsigned) == ("log", False)
 
 
@@ -478,6 +479,6 @@ def test_a_real_log_of_mysql_9_with_vectors_is_whole_and_text_behind_a_vector_is
 def test_the_annotated_hexdump_counts_vectors_as_the_server_does(corpus: Path) -> None:
     path = corpus / "third-party-2" / "vector.binlog"
     event = path.read_bytes()[0x492 + 19 : 0x4FF - 4]
-    rows = list(table_map_schema(mariadb=False).trace_rows(event, 0, len(event), Limits()))
+    rows = list(table_map_schema(is_mariadb=False).trace_rows(event, 0, len(event), Limits()))
     own = next(row for row in rows if row.path.endswith("default_charset[0].column"))
     assert own.meaning == "@3"

@@ -10,9 +10,9 @@ import pytest
 
 from binlogtool.format_api.json_text_kernels import build_text_table
 from binlogtool.format_api.layout import Kernel
-from binlogtool.formats.binlog_events.changes.typed_column_kernels import CellValue, decode_cell
-from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import VALUE_SPACE, JsonValue, write_json_value
-from binlogtool.formats.binlog_events.sql.format_literals import SqlValue, write_sql_literal
+from binlogtool.formats.binlog_events.changes.typed_column_kernels import CellValueSink, decode_cell
+from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import VALUE_SPACE, JsonValueSink, write_json_value
+from binlogtool.formats.binlog_events.sql.format_literals import SqlValueSink, write_sql_literal
 from binlogtool.formats.binlog_events.values.column_types import ValueKind
 from binlogtool.schema.backends import get_native_backend
 from tests.package_figures.modules import ROOT, Code
@@ -103,7 +103,7 @@ def text_of(function: Any, sink: type, quote: int, texts: bytes, value: Value) -
 def test_values_are_json(compiled: bool) -> None:
     put = compiled_or_not(write_json_value, compiled)
     choices = build_text_table({0: b'"a"', 1: b'"b"'})
-    found = [text_of(put, JsonValue, 34, choices, value) for value in VALUES]
+    found = [text_of(put, JsonValueSink, 34, choices, value) for value in VALUES]
     assert found == [value.json for value in VALUES]
 
 
@@ -120,7 +120,7 @@ LONGEST = [
 @pytest.mark.parametrize(("kind", "parameter", "raw", "text"), LONGEST)
 def test_a_value_fits_into_the_space_that_a_row_leaves_it(kind: _K, parameter: int, raw: bytes, text: str) -> None:
     out = bytearray(VALUE_SPACE)
-    sink = JsonValue(34, b"", -1, 0, out, len(out))
+    sink = JsonValueSink(34, b"", -1, 0, out, len(out))
     end = write_json_value(raw + bytes(8), 0, len(raw), int(kind), parameter, sink, 0)
     assert out[:end].decode().strip('"') == text
 
@@ -129,13 +129,13 @@ def test_a_value_fits_into_the_space_that_a_row_leaves_it(kind: _K, parameter: i
 def test_values_are_literals(compiled: bool) -> None:
     put = compiled_or_not(write_sql_literal, compiled)
     tables = {_K.ENUM: build_text_table({0: b"'a'", 1: b"'b'"}), _K.SET: build_text_table({0: b"a", 1: b"b"})}
-    found = [text_of(put, SqlValue, 39, tables.get(value.kind, b""), value) for value in VALUES]
+    found = [text_of(put, SqlValueSink, 39, tables.get(value.kind, b""), value) for value in VALUES]
     assert found == [value.sql for value in VALUES]
 
 
 def cell_of(function: Any, value: Value) -> int | tuple[int, int] | bytes | None:
     cells, out = array("q", [77, 77, 77]), bytearray(512)
-    sink = CellValue({_K.ENUM: 2, _K.SET: 3}.get(value.kind, 0), cells, out)
+    sink = CellValueSink({_K.ENUM: 2, _K.SET: 3}.get(value.kind, 0), cells, out)
     end = function(value.raw + bytes(8), 0, len(value.raw), int(value.kind), value.parameter, sink, 1)
     if end < 0:
         return None
@@ -151,7 +151,7 @@ def test_values_are_cells(compiled: bool) -> None:
     assert [cell_of(decode, value) for value in VALUES] == [value.cell for value in VALUES]
 
 
-DECIDES = {"changes.typed_column_kernels.store_value", "values.value_kernels.decode_old_temporal"}
+DECIDES = {"changes.typed_column_kernels.try_store_cell_value", "values.value_kernels.decode_old_temporal"}
 """Compiled code that asks for the type of a value and does not choose its decoder: how a cell of an invalid value is
 stored; which of three types a decoder of three has."""
 

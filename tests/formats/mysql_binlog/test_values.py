@@ -17,15 +17,15 @@ from binlogtool.formats.binlog_events.values.column_types import (
     ColumnType,
     LogicalType,
     TableMapColumn,
-    charset_decoder,
-    column_kind,
+    choose_column_encoding,
+    get_charset_decoder,
     normalize_charset_name,
 )
 from binlogtool.formats.binlog_events.values.decode_values import (
     DecodeBudget,
-    make_decimal_reader,
+    get_budgeted_value_decoder,
+    make_decimal_formatter,
     shortest_float,
-    value_converter,
 )
 from binlogtool.limits import Limits
 
@@ -33,7 +33,7 @@ _C = ColumnType
 
 
 def value(column: TableMapColumn, raw: bytes, limits: Limits = Limits()) -> Any:
-    return value_converter(column, column_kind(column))(raw, DecodeBudget(limits))
+    return get_budgeted_value_decoder(column, choose_column_encoding(column))(raw, DecodeBudget(limits))
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def value(column: TableMapColumn, raw: bytes, limits: Limits = Limits()) -> Any:
     ],
 )
 def test_packed_decimals_have_their_exact_scale(precision: int, scale: int, stored: str, text: str) -> None:
-    assert make_decimal_reader(precision, scale)(bytes.fromhex(stored)) == text
+    assert make_decimal_formatter(precision, scale)(bytes.fromhex(stored)) == text
 
 
 def packed_decimal(units: int, precision: int, scale: int) -> bytes:
@@ -76,12 +76,12 @@ def decimals(draw: st.DrawFn) -> tuple[int, int, int]:
 def test_every_decimal_comes_back(case: tuple[int, int, int]) -> None:
     units, precision, scale = case
     exact = Decimal((int(units < 0), tuple(map(int, str(abs(units)))), -scale))
-    assert make_decimal_reader(precision, scale)(packed_decimal(units, precision, scale)) == f"{exact:f}"
+    assert make_decimal_formatter(precision, scale)(packed_decimal(units, precision, scale)) == f"{exact:f}"
 
 
 def test_a_group_of_ten_digits_is_no_decimal() -> None:
     with pytest.raises(MalformedError, match="not decimal digits"):
-        make_decimal_reader(9, 0)(b"\xff\xff\xff\xff")
+        make_decimal_formatter(9, 0)(b"\xff\xff\xff\xff")
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_dates_and_times_stand_as_they_are_stored(column: TableMapColumn, stored
 @given(st.tuples(*(st.integers(0, most) for most in (9999, 12, 31, 23, 59, 59))))
 def test_every_datetime_comes_back(parts: tuple[int, int, int, int, int, int]) -> None:
     raw = packed_datetime(*parts).to_bytes(5, "big")
-    assert decode_values.make_datetime2_reader(0)(raw) == "{:04d}-{:02d}-{:02d} {:02d}:{:02d}:{:02d}".format(*parts)
+    assert decode_values.make_datetime2_formatter(0)(raw) == "{:04d}-{:02d}-{:02d} {:02d}:{:02d}:{:02d}".format(*parts)
 
 
 @settings(deadline=None)
@@ -289,7 +289,7 @@ def test_a_compressed_value_that_is_not_what_it_says_is_an_error(stored: bytes) 
 
 def test_compressed_values_of_one_event_share_one_limit() -> None:
     column = TableMapColumn(_C.VARCHAR_COMPRESSED, 100, charset="binary")
-    read = value_converter(column, column_kind(column))
+    read = get_budgeted_value_decoder(column, choose_column_encoding(column))
     stored = b"\x82\x03\xe8" + zlib.compress(bytes(1000))
     budget = DecodeBudget(Limits(max_inflate=8 * 2500))
     assert read(stored, budget) == read(stored, budget) == bytes(1000)
@@ -299,7 +299,7 @@ def test_compressed_values_of_one_event_share_one_limit() -> None:
 
 
 def test_every_byte_is_a_character_of_latin1() -> None:
-    text = charset_decoder("latin1")(bytes(range(256)))
+    text = get_charset_decoder("latin1")(bytes(range(256)))
     assert isinstance(text, str)
     assert len(set(text)) == 256
     assert text[0x80] == "€"

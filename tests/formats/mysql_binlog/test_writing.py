@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events import write_mariadb_binlog
-from binlogtool.formats.binlog_events.wire_format import EventType, parse_description
+from binlogtool.formats.binlog_events.wire_format import EventType, parse_format_description
 from tests.export import classic_binlog as classic
 
 FOLDER = "mysql-binlog/generated"
@@ -29,7 +29,10 @@ def test_every_event_of_a_server_is_framed_as_the_server_does_it(corpus: Path, n
         for event in classic.events(path, exact=False):
             whole = data[event.at : event.at + event.size]
             if event.end == event.at + event.size and not event.flags & 1:  # in use: the checksum is without that flag
-                assert write_mariadb_binlog.reframe_event(whole[:9] + bytes(8) + whole[17:-4], event.at) == whole
+                assert (
+                    write_mariadb_binlog.add_position_and_checksum(whole[:9] + bytes(8) + whole[17:-4], event.at)
+                    == whole
+                )
                 framed += 1
     assert framed > 30
 
@@ -49,9 +52,9 @@ def test_the_events_of_a_file_are_those_of_a_server(corpus: Path, name: str) -> 
 def rebuilt(event: classic.Event, path: Path) -> bytes | None:
     """The same body, made from what it says."""
     if event.code == classic.DESCRIPTION:
-        said = parse_description(path.read_bytes()[4 : 4 + event.size])
+        said = parse_format_description(path.read_bytes()[4 : 4 + event.size])
         return write_mariadb_binlog.encode_description_body(
-            write_mariadb_binlog.description_for_new_file(said, said.create_timestamp)
+            write_mariadb_binlog.make_description_for_new_file(said, said.create_timestamp)
         )
     if event.code == classic.GTID_LIST:
         entries = [text.split("-") for text in classic.listed(event)]
@@ -66,7 +69,7 @@ def rebuilt(event: classic.Event, path: Path) -> bytes | None:
 @pytest.mark.parametrize("version", ["mariadb-10.11", "mariadb-11.8"])
 def test_the_default_description_knows_what_servers_know(corpus: Path, version: str) -> None:
     path = logs(corpus, f"{version}/domains")[0]
-    said = parse_description(path.read_bytes()[4:256]).post_header_len
+    said = parse_format_description(path.read_bytes()[4:256]).post_header_len
     ours = write_mariadb_binlog.DEFAULT_DESCRIPTION.post_header_len
     own = EventType.FORMAT_DESCRIPTION - 1
     assert (len(said), len(ours)) == (171, 172)
@@ -80,7 +83,7 @@ def test_a_list_without_gtids_has_the_length_that_servers_demand() -> None:
 
 def test_positions_behind_four_gigabytes_keep_their_low_bits() -> None:
     event = write_mariadb_binlog.encode_event(EventType.STOP, 1, 2, b"")
-    moved = write_mariadb_binlog.reframe_event(event, (1 << 32) + 100)
+    moved = write_mariadb_binlog.add_position_and_checksum(event, (1 << 32) + 100)
     assert int.from_bytes(moved[13:17], "little") == 100 + 23
 
 

@@ -15,7 +15,7 @@ from binlogtool.formats.tarantool.msgpack.parse import (
     decode_value,
     encode_value,
     get_buffer_and_position,
-    limit_depth,
+    get_max_nesting_depth,
     read_token,
 )
 from binlogtool.limits import Limits
@@ -40,4 +40,4 @@ class MpValue(Construct):  # type: ignore[misc]
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
         """Yield nested values with their indexes and keys; a plain value has no parts."""
         if read_token(data, start, end).kind >= MpKind.EXT:
-            yield from map(TracePart._make, trace_value(data, start, end, "", 0, limit_depth(limits)))
+            yield from map(TracePart._make, trace_value(data, start, end, "", 0, get_max_nesting_depth(limits)))

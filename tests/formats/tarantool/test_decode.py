@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import binlogtool
 from binlogtool.format_api.layout import ColumnTable
-from binlogtool.formats.tarantool.decode import _decode_times, to_microseconds
+from binlogtool.formats.tarantool.decode import _decode_times_in_microseconds, to_microseconds
 from tests.formats.tarantool.make import TIME, block, dml, log, records, row
 
 names = st.text(max_size=5).filter(lambda name: not name.startswith("$"))
@@ -41,7 +41,7 @@ def test_times_are_rounded_as_the_standard_library_rounds_them(seconds: float) -
 def test_the_short_way_for_times_of_our_days_agrees(seconds: list[float]) -> None:
     bits = [struct.unpack("<q", struct.pack("<d", one))[0] for one in seconds]
     table = ColumnTable(len(bits), {"timestamp": bits, "header_keys": [0b11101] * len(bits)})
-    assert _decode_times(table, 0, len(bits)) == [to_microseconds(one) for one in seconds]
+    assert _decode_times_in_microseconds(table, 0, len(bits)) == [to_microseconds(one) for one in seconds]
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1e300, 1e300, 253402300800.0])

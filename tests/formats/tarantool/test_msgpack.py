@@ -18,9 +18,9 @@ from binlogtool.formats.tarantool.msgpack.parse import (
     WideUint,
     decode_value,
     encode_value,
-    load64,
+    load_big_endian_int64,
     read_uint,
-    skip_value,
+    skip_value_and_count,
 )
 from binlogtool.limits import Limits
 from tests.formats.tarantool.mp_value import MpValue
@@ -56,14 +56,14 @@ def test_a_parsed_value_builds_the_same_bytes(value: Any) -> None:
 @given(values, st.binary(max_size=5))
 def test_skipping_a_value_ends_where_the_library_ends_it(value: Any, behind: bytes) -> None:
     data = msgpack.packb(value)
-    after, _, _, _ = skip_value(data + behind, 0, len(data) + len(behind))
+    after, _, _, _ = skip_value_and_count(data + behind, 0, len(data) + len(behind))
     assert after == len(data)
 
 
 @given(values)
 def test_skipping_a_cut_value_says_so(value: Any) -> None:
     data = msgpack.packb(value)
-    assert skip_value(data, 0, len(data) - 1)[0] == -1
+    assert skip_value_and_count(data, 0, len(data) - 1)[0] == -1
 
 
 @given(st.binary(max_size=60))
@@ -72,7 +72,7 @@ def test_skipping_and_decoding_agree_on_any_bytes(data: bytes) -> None:
         end = decode_value(data, 0, len(data)).end
     except MalformedError:
         end = None
-    after = skip_value(data, 0, len(data))[0]
+    after = skip_value_and_count(data, 0, len(data))[0]
     assert (after if after >= 0 else None) == end
 
 
@@ -112,8 +112,8 @@ def test_a_cut_integer_is_short(encoded: str) -> None:
 
 
 def test_64_bits_keep_their_pattern() -> None:
-    assert load64(struct.pack(">Q", 2**64 - 2), 0) == -2
-    assert load64(struct.pack(">q", -(2**63)), 0) == -(2**63)
+    assert load_big_endian_int64(struct.pack(">Q", 2**64 - 2), 0) == -2
+    assert load_big_endian_int64(struct.pack(">q", -(2**63)), 0) == -(2**63)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_every_encoding_of_every_scalar(encoded: str, kind: MpKind, value: Any) 
     parsed = decode_value(data, 0, len(data))
     assert (parsed.kind, parsed.value, parsed.end) == (kind, value, len(data))
     assert encode_value(parsed) == data
-    assert skip_value(data, 0, len(data))[0] == len(data)
+    assert skip_value_and_count(data, 0, len(data))[0] == len(data)
 
 
 @pytest.mark.parametrize("encoded", ["dc000101", "dd0000000101", "9101"])
@@ -149,32 +149,32 @@ def test_every_encoding_of_an_array(encoded: str) -> None:
 def test_every_encoding_of_a_map(encoded: str) -> None:
     data = bytes.fromhex(encoded)
     assert to_python(decode_value(data, 0, len(data))) == {"a": 5}
-    assert skip_value(data, 0, len(data)) == (len(data), 0, 1, 1)
+    assert skip_value_and_count(data, 0, len(data)) == (len(data), 0, 1, 1)
 
 
 def test_a_count_that_cannot_fit_is_refused_at_once() -> None:
     with pytest.raises(MalformedError, match="4294967295 elements cannot fit") as trouble:
         decode_value(b"\xdd\xff\xff\xff\xff\x01", 0, 6)
     assert trouble.value.finding_id == "count-out-of-bounds"
-    assert skip_value(b"\xdd\xff\xff\xff\xff\x01", 0, 6)[0] == -1
+    assert skip_value_and_count(b"\xdd\xff\xff\xff\xff\x01", 0, 6)[0] == -1
 
 
 def test_nesting_over_the_ceiling_is_refused_and_skipping_needs_no_stack() -> None:
     data = b"\x91" * 100_000 + b"\x01"
     with pytest.raises(MalformedError, match="nested too deep"):
         decode_value(data, 0, len(data), 64)
-    assert skip_value(data, 0, len(data)) == (len(data), 0, 0, 100_000)
+    assert skip_value_and_count(data, 0, len(data)) == (len(data), 0, 0, 100_000)
 
 
 def test_the_marks_of_a_skipped_value_name_what_needs_care() -> None:
-    assert skip_value(bytes.fromhex("c40161"), 0, 3)[1] == 1
-    assert skip_value(bytes.fromhex("d4017f"), 0, 3)[1] == 2
-    assert skip_value(bytes.fromhex("d4097f"), 0, 3)[1] == 4
-    assert skip_value(bytes.fromhex("d4ff7f"), 0, 3)[1] == 4
-    assert skip_value(msgpack.packb(float("nan")), 0, 9)[1] == 4
-    assert skip_value(msgpack.packb(float("-inf")), 0, 9)[1] == 4
-    assert skip_value(msgpack.packb(1e308), 0, 9)[1] == 0
-    assert skip_value(struct.pack(">Bf", 0xCA, float("inf")), 0, 5)[1] == 4
+    assert skip_value_and_count(bytes.fromhex("c40161"), 0, 3)[1] == 1
+    assert skip_value_and_count(bytes.fromhex("d4017f"), 0, 3)[1] == 2
+    assert skip_value_and_count(bytes.fromhex("d4097f"), 0, 3)[1] == 4
+    assert skip_value_and_count(bytes.fromhex("d4ff7f"), 0, 3)[1] == 4
+    assert skip_value_and_count(msgpack.packb(float("nan")), 0, 9)[1] == 4
+    assert skip_value_and_count(msgpack.packb(float("-inf")), 0, 9)[1] == 4
+    assert skip_value_and_count(msgpack.packb(1e308), 0, 9)[1] == 0
+    assert skip_value_and_count(struct.pack(">Bf", 0xCA, float("inf")), 0, 5)[1] == 4
 
 
 def test_maps_keep_what_json_cannot_say() -> None:

@@ -14,7 +14,7 @@ import pytest
 import binlogtool
 from binlogtool.findings import Finding
 from binlogtool.formats.tarantool.replay.loss_findings import REASONS
-from binlogtool.formats.tarantool.replay.replayer import parse_position
+from binlogtool.formats.tarantool.replay.replayer import parse_vclock_position
 from binlogtool.prediction.predict_replay import ReplayResult
 from tests.formats.tarantool.damages import build, cases, load
 from tests.formats.tarantool.make import block, dml, header
@@ -238,9 +238,9 @@ def test_a_directory_without_a_snapshot_is_a_new_instance(corpus: Path, tmp_path
 
 
 def test_a_position_of_another_shape_names_nothing() -> None:
-    assert parse_position({"vclock": {"1": 5, "x": 3, "2": "7", "3": -1, "0": True}}) == {1: 5}
-    assert parse_position({"gtid": "0-1-5"}) == {}
-    assert parse_position({"vclock": [1, 2]}) == {}
+    assert parse_vclock_position({"vclock": {"1": 5, "x": 3, "2": "7", "3": -1, "0": True}}) == {1: 5}
+    assert parse_vclock_position({"gtid": "0-1-5"}) == {}
+    assert parse_vclock_position({"vclock": [1, 2]}) == {}
 
 
 def test_every_reason_names_its_source() -> None:

@@ -165,14 +165,14 @@ def test_most_plain_rows_are_kept_by_compiled_code(tmp_path: Path, monkeypatch: 
     path.write_bytes(some_log(1, 3000, plain=True))
     from binlogtool.formats.tarantool.replay.replay_kernels import TarantoolFastPath
 
-    done, keep = [], TarantoolFastPath.store_changes
+    done, keep = [], TarantoolFastPath.store_changes_until_unsupported
 
     def counted(self: TarantoolFastPath, kept: Any, batch: Any, start: int, stop: int) -> int:
         reached = keep(self, kept, batch, start, stop)
         done.append(reached - start)
         return reached
 
-    monkeypatch.setattr(TarantoolFastPath, "store_changes", counted)
+    monkeypatch.setattr(TarantoolFastPath, "store_changes_until_unsupported", counted)
     binlogtool.replay([path])
     assert sum(done) > 1000
 
@@ -228,7 +228,7 @@ def test_a_table_of_rows_holds_what_a_dictionary_holds(backend: str) -> None:
         backends.choose_backend(backend).compile_kernel, ObjectNames(lambda name: name, lambda _: 3), lambda _: True
     )
     for name in ("one", "ö"):
-        kept.object_number(name)
+        kept.get_object_number_and_epoch(name)
     for _ in range(4000):
         place = source.choice(("one", "ö")), source.randbytes(source.choice((0, 1, 1, 2, 9)))
         image = source.randbytes(source.choice((0, 5, 90, 700)))
@@ -237,13 +237,13 @@ def test_a_table_of_rows_holds_what_a_dictionary_holds(backend: str) -> None:
             row_store_kernels.ROW_DELETED, b"", ()),
             (3, row_store_kernels.ROW_PENDING, b"", (image, b"more")),
         ))  # fmt: skip
-        kept.put(*place, entry)
+        kept.put_entry(*place, entry)
         wanted[place] = entry
-    assert dict(kept.items()) == wanted and len(kept) == len(wanted)
-    assert all(kept.get(*place) == entry for place, entry in wanted.items())
-    assert kept.get("one", b"not there") is None and kept.get("other", b"") is None
+    assert dict(kept.iter_rows()) == wanted and len(kept) == len(wanted)
+    assert all(kept.get_entry(*place) == entry for place, entry in wanted.items())
+    assert kept.get_entry("one", b"not there") is None and kept.get_entry("other", b"") is None
     others = []
-    sums = kept.sum_rows(lambda name: name.upper(), lambda *one: others.append(one))
+    sums = kept.sum_row_hashes(lambda name: name.upper(), lambda *one: others.append(one))
     for name in ("one", "ö"):
         images = [
             (key, one[2])

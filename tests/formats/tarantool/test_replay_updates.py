@@ -8,7 +8,7 @@ import pytest
 
 from binlogtool.format_api.replay_rules import encode_canonical
 from binlogtool.formats.tarantool.replay.row_effects import apply_patch
-from binlogtool.formats.tarantool.replay.update_ops import apply_upsert, parse_operations, parse_path, try_update
+from binlogtool.formats.tarantool.replay.update_operations import apply_upsert, parse_operations, parse_path, try_update
 
 ROW = [1, "a", 10, 0xFF, "splice me", {"k": [1, 2, {"deep": 5}]}, 7, {"$decimal": "1.5"}]
 

@@ -326,13 +326,13 @@ def test_a_bomb_is_stopped_at_the_ceiling() -> None:
 def test_a_whole_payload_behind_a_damaged_header_is_proven_by_its_crc(changed: bytes) -> None:
     assert find_payload_by_crc(memoryview(changed + EXAMPLE)) == (59, 0xE565F642)
     assert find_payload_by_crc(memoryview(changed + bytes.fromhex("d510aded"))) == (59, 0xE565F642)
-    assert find_payload_by_crc(memoryview(changed), ends_here=True) == (59, 0xE565F642)
+    assert find_payload_by_crc(memoryview(changed), may_end_with_data=True) == (59, 0xE565F642)
 
 
 def test_a_damaged_payload_is_not_called_whole() -> None:
     changed = EXAMPLE[:4] + b"\x7f" + EXAMPLE[5:-1] + b"\x02"
-    assert find_payload_by_crc(memoryview(changed + EXAMPLE), ends_here=True) is None
-    assert find_payload_by_crc(memoryview(b"\xd5\xba"), ends_here=True) is None
+    assert find_payload_by_crc(memoryview(changed + EXAMPLE), may_end_with_data=True) is None
+    assert find_payload_by_crc(memoryview(b"\xd5\xba"), may_end_with_data=True) is None
 
 
 def test_a_space_id_of_another_type_is_shown_as_what_it_is() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Severity
-from binlogtool.report.diagnosis_and_replay import compare_states, render_replay_text, replay_to_json
+from binlogtool.report.diagnosis_and_replay import compare_replay_states, render_replay_text, replay_to_json
 from tests.archives import extract
 from tests.formats.tarantool import oracle
 from tests.formats.tarantool.readings import as_expected, as_printed, ours
@@ -147,4 +147,4 @@ def test_rows_in_runs_of_vinyl_are_unknown_and_never_a_number(corpus: Path, tmp_
     value = replay_to_json(replayed)
     assert {one["name"]: one["keys"] for one in value["objects"] if one["name"] in "vm"} == {"m": 20_392, "v": None}
     assert any(line.startswith("  v: ") and "rows at the end unknown" in line for line in render_replay_text(replayed))
-    assert [one["name"] for one in compare_states([replayed], [replayed])] == ["v"]
+    assert [one["name"] for one in compare_replay_states([replayed], [replayed])] == ["v"]

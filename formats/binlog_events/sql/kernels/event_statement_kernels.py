@@ -32,7 +32,7 @@ from binlogtool.formats.binlog_events.gtid.gtid_events import (
 )
 from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import (
     copy_text,
-    find_template,
+    find_table_template,
     has_valid_images,
     load_word,
 )
@@ -112,7 +112,7 @@ events are written as statements, 0 for BINLOG."""
 
 
 @kernel(native="base64_line")
-def write_base64(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int) -> int:
+def write_base64_line(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int) -> int:
     """Write `buf[pos:limit]` in base64 and a line end; return the end offset."""
     line = b2a_base64(bytes(buf[pos:limit]))
     out[out_pos : out_pos + len(line)] = line
@@ -132,16 +132,16 @@ _PIECES = (
 )  # fmt: skip
 
 
-def place_pieces(start: int, pieces: tuple[bytes, ...]) -> list[int]:
+def pack_text_positions(start: int, constant_texts: tuple[bytes, ...]) -> list[int]:
     """Return each piece as one number for `write_constant_text`: its offset in the texts << 8 | its size."""
-    offsets = accumulate(map(len, pieces), initial=start)
-    return [offset << 8 | len(piece) for offset, piece in zip(offsets, pieces, strict=False)]
+    offsets = accumulate(map(len, constant_texts), initial=start)
+    return [offset << 8 | len(piece) for offset, piece in zip(offsets, constant_texts, strict=False)]
 
 
 (
     _SET, _TIMESTAMP, _COMMA, _THREAD, _END, _BEGIN, _INSERT_ID, _LAST_ID, _SEED1, _SEED2, _AT, _GTID, _START, _XID,
     BINLOG, CLOSE, _SEQ, _GTID_LOG, _ISOLATION, _COMMITTED, _COMMENT_END, _NEXT, _QUERY, _ANONYMOUS,
-) = place_pieces(0, _PIECES)  # fmt: skip
+) = pack_text_positions(0, _PIECES)  # fmt: skip
 TYPE_NAMES_AT = sum(map(len, _PIECES))
 """Offset of the event type names in the texts: 32 bytes each, by type code."""
 TEXTS_END = TYPE_NAMES_AT + 32 * 256 + 16
@@ -149,70 +149,72 @@ TEXTS_END = TYPE_NAMES_AT + 32 * 256 + 16
 
 
 @kernel(copy_text)
-def write_constant_text(piece: int, texts: UInt8s, out: MutableUInt8s, out_pos: int) -> int:
-    """Write a constant text that was numbered by `place_pieces`."""
-    return copy_text(texts, piece >> 8, piece & 255, out, out_pos)
+def write_constant_text(packed_text_position: int, texts: UInt8s, out: MutableUInt8s, out_pos: int) -> int:
+    """Write a constant text that was numbered by `pack_text_positions`."""
+    return copy_text(texts, packed_text_position >> 8, packed_text_position & 255, out, out_pos)
 
 
 @kernel(copy_text)
-def write_type_name(type_: int, texts: UInt8s, out: MutableUInt8s, out_pos: int) -> int:
+def write_event_type_name(type_code: int, texts: UInt8s, out: MutableUInt8s, out_pos: int) -> int:
     """Write the name of an event type, which ends the line of a comment."""
-    name = TYPE_NAMES_AT + 32 * type_
+    name = TYPE_NAMES_AT + 32 * type_code
     return copy_text(texts, name + 1, texts[name] + 0, out, out_pos)
 
 
 @kernel(are_bytes_equal)
-def is_same_block(texts: UInt8s, at: int, size: int, gap: int, buf: UInt8s, p: int) -> bool:
-    """Return whether two status blocks are equal, except for the three bytes at `gap` (-1: none)."""
-    if gap < 0:
-        return are_bytes_equal(buf, p, texts, at, size) == 1
-    after = gap + 3
+def is_same_status_block(texts: UInt8s, at: int, size: int, ignored_at: int, buf: UInt8s, block_at: int) -> bool:
+    """Return whether two status blocks are equal, except for the three bytes at `ignored_at` (-1: none)."""
+    if ignored_at < 0:
+        return are_bytes_equal(buf, block_at, texts, at, size) == 1
+    after = ignored_at + 3
     return (
-        are_bytes_equal(buf, p, texts, at, gap) == 1
-        and are_bytes_equal(buf, p + after, texts, at + after, size - after) == 1
+        are_bytes_equal(buf, block_at, texts, at, ignored_at) == 1
+        and are_bytes_equal(buf, block_at + after, texts, at + after, size - after) == 1
     )
 
 
-@kernel(is_begin, is_same_block, load_query, load_word)
-def find_query_request(pos: int, limit: int, inside: int, buf: UInt8s, transitions: UInt8s) -> int:
-    """Return the request of the QUERY body `buf[pos:limit]` (a BEGIN unless `inside` is set); -1 if it is unknown."""
+@kernel(is_begin, is_same_status_block, load_query, load_word)
+def find_query_session_request(pos: int, limit: int, is_in_transaction: int, buf: UInt8s, transitions: UInt8s) -> int:
+    """Return the request of the QUERY body `buf[pos:limit]` (a BEGIN unless `is_in_transaction` is set); -1 if it is
+    unknown.
+    """
     _thread, status, database, text, end = load_query(buf, pos, limit)
     size = database - status
-    if end < 0 or text >= limit or (inside == 0 and not is_begin(buf, text, limit)):
+    if end < 0 or text >= limit or (is_in_transaction == 0 and not is_begin(buf, text, limit)):
         return -1
     for request in range(load_word(transitions, 0)):
         at = 16 + 12 * request
         more = load_word(transitions, at + 8)
-        if load_word(transitions, at + 4) != size or more >> 16 & 1 != inside:
+        if load_word(transitions, at + 4) != size or more >> 16 & 1 != is_in_transaction:
             continue
-        if is_same_block(transitions, load_word(transitions, at), size, (more & 0xFFFF) - 1, buf, status):
+        if is_same_status_block(transitions, load_word(transitions, at), size, (more & 0xFFFF) - 1, buf, status):
             return request
     return -1
 
 
 @kernel(load_word)
-def find_rows_request(flags: int, transitions: UInt8s) -> int:
+def find_rows_session_request(row_flags: int, transitions: UInt8s) -> int:
     """Return the request of rows with these flags; -1 if it is unknown."""
     for request in range(load_word(transitions, 0), load_word(transitions, 4)):
-        if load_word(transitions, 16 + 12 * request) == flags:
+        if load_word(transitions, 16 + 12 * request) == row_flags:
             return request
     return -1
 
 
 @kernel(load_word)
-def find_session_change(session: int, request: int, transitions: UInt8s) -> int:
+def find_session_transition(session_number: int, request_number: int, transitions: UInt8s) -> int:
     """Return the offset of the SET statements from one session state to another; -1 if they were not prepared."""
-    if session < 0 or request < 0:
+    if session_number < 0 or request_number < 0:
         return -1
-    at = load_word(transitions, 8) + 12 * (session * load_word(transitions, 4) + request)
+    at = load_word(transitions, 8) + 12 * (session_number * load_word(transitions, 4) + request_number)
     return at if load_word(transitions, at) > 0 else -1
 
 
 @kernel(write_constant_text, write_padded_digits, write_json_unsigned)
-def write_timestamp_assignment(time: int, memory: ScriptMemory, out_pos: int) -> int:
+def write_timestamp_assignment(timestamp_us: int, memory: ScriptMemory, out_pos: int) -> int:
     """Write `TIMESTAMP=…` from microseconds."""
-    seconds = time // 1000000
-    microseconds = time - 1000000 * seconds
+    seconds = timestamp_us // 1000000
+    microseconds = timestamp_us - 1000000 * seconds
     out_pos = write_json_unsigned(
         seconds, memory.out, write_constant_text(_TIMESTAMP, memory.texts, memory.out, out_pos), memory.z
     )
@@ -223,71 +225,81 @@ def write_timestamp_assignment(time: int, memory: ScriptMemory, out_pos: int) ->
 
 
 @kernel(copy_text, load_word, write_constant_text)
-def write_transition(cell: int, start: int, memory: ScriptMemory, out_pos: int) -> int:
-    """Write the assignments of a transition; `start`: position at which its SET statement begins."""
-    size = load_word(memory.moves, cell + 8)
+def write_session_assignments(transition_at: int, set_statement_start: int, memory: ScriptMemory, out_pos: int) -> int:
+    """Write the assignments of a transition; `set_statement_start`: position at which its SET statement begins."""
+    size = load_word(memory.moves, transition_at + 8)
     if size == 0:
         return out_pos
-    out_pos = write_constant_text(_SET if out_pos == start else _COMMA, memory.texts, memory.out, out_pos)
-    return copy_text(memory.moves, load_word(memory.moves, cell + 4), size, memory.out, out_pos)
+    out_pos = write_constant_text(_SET if out_pos == set_statement_start else _COMMA, memory.texts, memory.out, out_pos)
+    return copy_text(memory.moves, load_word(memory.moves, transition_at + 4), size, memory.out, out_pos)
 
 
-@kernel(write_constant_text, write_timestamp_assignment, write_transition, write_json_unsigned, load_word)
-def write_begin_session(cell: int, time: int, thread: int, memory: ScriptMemory, out_pos: int) -> int:
+@kernel(write_constant_text, write_timestamp_assignment, write_session_assignments, write_json_unsigned, load_word)
+def write_session_before_begin(
+    transition_at: int, timestamp_us: int, thread: int, memory: ScriptMemory, out_pos: int
+) -> int:
     """Write the SET statement for the session of a BEGIN."""
     start = out_pos
-    if time > 0 and time != memory.state[TIMESTAMP_US]:
-        out_pos = write_timestamp_assignment(time, memory, write_constant_text(_SET, memory.texts, memory.out, out_pos))
-        memory.state[TIMESTAMP_US] = time
+    if timestamp_us > 0 and timestamp_us != memory.state[TIMESTAMP_US]:
+        out_pos = write_timestamp_assignment(
+            timestamp_us, memory, write_constant_text(_SET, memory.texts, memory.out, out_pos)
+        )
+        memory.state[TIMESTAMP_US] = timestamp_us
     if thread != memory.state[THREAD_ID]:
         out_pos = write_constant_text(_SET if out_pos == start else _COMMA, memory.texts, memory.out, out_pos)
         out_pos = write_json_unsigned(
             thread, memory.out, write_constant_text(_THREAD, memory.texts, memory.out, out_pos), memory.z
         )
         memory.state[THREAD_ID] = thread
-    out_pos = write_transition(cell, start, memory, out_pos)
+    out_pos = write_session_assignments(transition_at, start, memory, out_pos)
     if out_pos > start:
         out_pos = write_constant_text(_END, memory.texts, memory.out, out_pos)
-    memory.state[SESSION_NUMBER] = load_word(memory.moves, cell) - 1
+    memory.state[SESSION_NUMBER] = load_word(memory.moves, transition_at) - 1
     memory.state[SESSION_CHANGED] = 1
     return out_pos
 
 
-@kernel(write_constant_text, write_timestamp_assignment, write_transition)
-def write_rows_session(cell: int, time: int, memory: ScriptMemory, out_pos: int) -> int:
+@kernel(write_constant_text, write_timestamp_assignment, write_session_assignments)
+def write_session_before_rows(transition_at: int, timestamp_us: int, memory: ScriptMemory, out_pos: int) -> int:
     """Write the SET statement for the statements of a row event; the state is not changed."""
     start = out_pos
-    out_pos = write_transition(cell, start, memory, out_pos)
-    if time > 0 and time != memory.state[TIMESTAMP_US]:
+    out_pos = write_session_assignments(transition_at, start, memory, out_pos)
+    if timestamp_us > 0 and timestamp_us != memory.state[TIMESTAMP_US]:
         out_pos = write_constant_text(_SET if out_pos == start else _COMMA, memory.texts, memory.out, out_pos)
-        out_pos = write_timestamp_assignment(time, memory, out_pos)
+        out_pos = write_timestamp_assignment(timestamp_us, memory, out_pos)
     return write_constant_text(_END, memory.texts, memory.out, out_pos) if out_pos > start else out_pos
 
 
-@kernel(load_little_endian, write_begin_session, load_query, load_word)
-def write_query_session(
-    pos: int, limit: int, time: int, request: int, cell: int, memory: ScriptMemory, out_pos: int
+@kernel(load_little_endian, write_session_before_begin, load_query, load_word)
+def write_session_before_query(
+    pos: int,
+    limit: int,
+    timestamp_seconds: int,
+    request_number: int,
+    transition_at: int,
+    memory: ScriptMemory,
+    out_pos: int,
 ) -> int:
     """Write the SET statement for the QUERY body `buf[pos:limit]`; -1 if its microseconds are invalid."""
-    gap = load_word(memory.moves, 16 + 12 * request + 8) & 0xFFFF
+    gap = load_word(memory.moves, 16 + 12 * request_number + 8) & 0xFFFF
     thread, status, _database, _text, _end = load_query(memory.buf, pos, limit)
     microseconds = load_little_endian(memory.buf, status + gap - 1, 3) if gap > 0 else 0
     if microseconds >= 1000000:
         return -1
-    moment = 1000000 * time + microseconds if time > 0 else 0
-    return write_begin_session(cell, moment, thread, memory, out_pos)
+    moment = 1000000 * timestamp_seconds + microseconds if timestamp_seconds > 0 else 0
+    return write_session_before_begin(transition_at, moment, thread, memory, out_pos)
 
 
-@kernel(find_session_change, write_constant_text, write_query_session, find_query_request)
-def write_begin(pos: int, limit: int, time: int, memory: ScriptMemory, out_pos: int) -> int:
+@kernel(find_session_transition, write_constant_text, write_session_before_query, find_query_session_request)
+def write_begin_if_supported(pos: int, limit: int, timestamp_seconds: int, memory: ScriptMemory, out_pos: int) -> int:
     """Write a BEGIN after its GTID, in its session; -1 if that is not supported."""
     if memory.state[TRANSACTION_STATE] != AFTER_GTID:
         return -1
-    request = find_query_request(pos, limit, 0, memory.buf, memory.moves)
-    cell = find_session_change(memory.state[SESSION_NUMBER] + 0, request, memory.moves)
+    request = find_query_session_request(pos, limit, 0, memory.buf, memory.moves)
+    cell = find_session_transition(memory.state[SESSION_NUMBER] + 0, request, memory.moves)
     if cell < 0:
         return -1
-    out_pos = write_query_session(pos, limit, time, request, cell, memory, out_pos)
+    out_pos = write_session_before_query(pos, limit, timestamp_seconds, request, cell, memory, out_pos)
     if out_pos < 0:
         return -1
     memory.state[TRANSACTION_STATE] = IN_TRANSACTION
@@ -302,7 +314,7 @@ _INSERT, _UPDATE, _DELETE, _REPLACE = (
 
 
 @kernel()
-def is_row_change(buf: UInt8s, pos: int, limit: int) -> bool:
+def has_row_change_verb(buf: UInt8s, pos: int, limit: int) -> bool:
     """Return whether the first word of a text is INSERT, UPDATE, DELETE or REPLACE."""
     word = 0
     at = pos
@@ -325,7 +337,7 @@ _PLAIN_TEXTS = tuple(
 
 
 @kernel(native="plain_text")
-def check_plain_text(buf: UInt8s, pos: int, limit: int, escapes: int) -> int:
+def classify_plain_text(buf: UInt8s, pos: int, limit: int, escapes: int) -> int:
     """Return whether a text closes its quotation marks and contains no comment, client command or client mark.
 
     A line that begins with D counts as a possible command.
@@ -343,33 +355,35 @@ def check_plain_text(buf: UInt8s, pos: int, limit: int, escapes: int) -> int:
 
 
 @kernel(load_intvar, load_rand)
-def is_supported_variable(code: int, pos: int, limit: int, buf: UInt8s) -> bool:
+def is_supported_variable_event(type_code: int, pos: int, limit: int, buf: UInt8s) -> bool:
     """Return whether the event is an INTVAR or RAND whose numbers the kernels can write."""
-    if code == INTVAR:
+    if type_code == INTVAR:
         variable, value, end = load_intvar(buf, pos, limit)
         return variable >= 1 and variable <= 2 and value >= 0 and end == limit
     first, second, end = load_rand(buf, pos, limit)
-    return code == RAND and first >= 0 and second >= 0 and end == limit
+    return type_code == RAND and first >= 0 and second >= 0 and end == limit
 
 
-@kernel(is_supported_variable)
-def find_statement(i: int, stop: int, events: EventColumns, memory: ScriptMemory) -> int:
-    """Return the index of the statement for which the variables from event `i` on are set.
+@kernel(is_supported_variable_event)
+def find_statement_after_variables(event_index: int, stop: int, events: EventColumns, memory: ScriptMemory) -> int:
+    """Return the index of the statement for which the variables from event `event_index` on are set.
 
     Returns -1 if the statement is missing or is in another container, or if a variable is malformed.
     """
-    holder = events.holders[i] + 0
-    while i < stop and events.codes[i] != QUERY:
-        if not is_supported_variable(events.codes[i], events.starts[i], events.ends[i], memory.buf):
+    holder = events.holders[event_index] + 0
+    while event_index < stop and events.codes[event_index] != QUERY:
+        if not is_supported_variable_event(
+            events.codes[event_index], events.starts[event_index], events.ends[event_index], memory.buf
+        ):
             return -1
-        i += 1
-    return i if i < stop and events.holders[i] == holder else -1
+        event_index += 1
+    return event_index if event_index < stop and events.holders[event_index] == holder else -1
 
 
 @kernel(write_constant_text, load_intvar, load_rand, write_json_unsigned)
-def write_set_of_variable_event(code: int, pos: int, limit: int, memory: ScriptMemory, out_pos: int) -> int:
+def write_set_of_variable_event(type_code: int, pos: int, limit: int, memory: ScriptMemory, out_pos: int) -> int:
     """Write the SET statement for an INTVAR or RAND event."""
-    if code == RAND:
+    if type_code == RAND:
         value, second, _end = load_rand(memory.buf, pos, limit)
         out_pos = write_json_unsigned(
             value, memory.out, write_constant_text(_SEED1, memory.texts, memory.out, out_pos), memory.z
@@ -395,10 +409,10 @@ def copy_bytes_unchanged(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, 
     return out_pos
 
 
-@kernel(is_row_change, are_bytes_equal, check_plain_text, find_query_request, load_query, load_word)
-def find_text_request(pos: int, limit: int, flags: int, memory: ScriptMemory) -> int:
+@kernel(has_row_change_verb, are_bytes_equal, classify_plain_text, find_query_session_request, load_query, load_word)
+def find_statement_session_request(pos: int, limit: int, flags: int, memory: ScriptMemory) -> int:
     """Return the request of the QUERY `buf[pos:limit]`, plus 1 << 16 if sql_mode matters; -1 = unsupported."""
-    request = find_query_request(pos, limit, 1, memory.buf, memory.moves)
+    request = find_query_session_request(pos, limit, 1, memory.buf, memory.moves)
     if request < 0 or flags & SUPPRESS_USE:
         return -1
     _thread, _status, database, text, _end = load_query(memory.buf, pos, limit)
@@ -409,31 +423,34 @@ def find_text_request(pos: int, limit: int, flags: int, memory: ScriptMemory) ->
         or are_bytes_equal(memory.buf, database, memory.database, 0, size) == 0
     ):
         return -1
-    if not is_row_change(memory.buf, text, limit):
+    if not has_row_change_verb(memory.buf, text, limit):
         return -1
     escapes = load_word(memory.moves, 16 + 12 * request + 8) >> 17 & 1
-    plain = check_plain_text(memory.buf, text, limit, escapes)
+    plain = classify_plain_text(memory.buf, text, limit, escapes)
     return -1 if plain == 0 else request + (plain >> 1 << 16)
 
 
 @kernel(
-    find_session_change, copy_text, find_query_text, write_constant_text, write_query_session, copy_bytes_unchanged,
-    write_set_of_variable_event, find_text_request, load_word,
+    find_session_transition, copy_text, find_query_text, write_constant_text, write_session_before_query,
+    copy_bytes_unchanged,
+    write_set_of_variable_event, find_statement_session_request, load_word,
 )  # fmt: skip
-def write_statement_and_variables(i: int, last: int, events: EventColumns, memory: ScriptMemory, out_pos: int) -> int:
-    """Write the statement `last` after the variables from event `i` on; -1 if it is unsupported."""
+def write_statement_and_variables(
+    event_index: int, last: int, events: EventColumns, memory: ScriptMemory, out_pos: int
+) -> int:
+    """Write the statement `last` after the variables from event `event_index` on; -1 if it is unsupported."""
     p = events.starts[last] + 0
     n = events.ends[last] + 0
-    found = find_text_request(p, n, events.flags[last], memory)
+    found = find_statement_session_request(p, n, events.flags[last], memory)
     if found < 0:
         return -1
     request = found & 65535
-    cell = find_session_change(memory.state[SESSION_NUMBER] + 0, request, memory.moves)
+    cell = find_session_transition(memory.state[SESSION_NUMBER] + 0, request, memory.moves)
     if cell < 0:
         return -1
-    for k in range(i, last):
+    for k in range(event_index, last):
         out_pos = write_set_of_variable_event(events.codes[k], events.starts[k], events.ends[k], memory, out_pos)
-    out_pos = write_query_session(p, n, events.times[last], request, cell, memory, out_pos)
+    out_pos = write_session_before_query(p, n, events.times[last], request, cell, memory, out_pos)
     if out_pos < 0:
         return -1
     if found > request:
@@ -458,56 +475,58 @@ MAX_BINLOG_BYTES = 8 << 20
 
 
 @kernel(write_constant_text, write_json_unsigned)
-def write_position_comment(place: int, memory: ScriptMemory, out_pos: int) -> int:
+def write_position_comment(event_offset: int, memory: ScriptMemory, out_pos: int) -> int:
     """Write `# at N`, or `# at N+M` for a nested event."""
     out_pos = write_constant_text(_AT, memory.texts, memory.out, out_pos)
     if memory.state[CONTAINER_OFFSET] < 0:
-        return write_json_unsigned(memory.state[WINDOW_OFFSET] + place, memory.out, out_pos, memory.z)
+        return write_json_unsigned(memory.state[WINDOW_OFFSET] + event_offset, memory.out, out_pos, memory.z)
     out_pos = write_json_unsigned(memory.state[CONTAINER_OFFSET] + 0, memory.out, out_pos, memory.z)
     memory.out[out_pos] = 43
-    return write_json_unsigned(place, memory.out, out_pos + 1, memory.z)
+    return write_json_unsigned(event_offset, memory.out, out_pos + 1, memory.z)
 
 
 @kernel()
-def is_uncompressed_rows(code: int) -> bool:
+def is_uncompressed_row_event(type_code: int) -> bool:
     """Return whether an event is a row event that servers accept unchanged."""
     return (
-        (code >= WRITE_ROWS_V1 and code <= DELETE_ROWS_V1)
-        or (code >= WRITE_ROWS_V2 and code <= DELETE_ROWS_V2)
-        or code == PARTIAL_UPDATE_ROWS
+        (type_code >= WRITE_ROWS_V1 and type_code <= DELETE_ROWS_V1)
+        or (type_code >= WRITE_ROWS_V2 and type_code <= DELETE_ROWS_V2)
+        or type_code == PARTIAL_UPDATE_ROWS
     )
 
 
-@kernel(has_valid_images, find_template)
+@kernel(has_valid_images, find_table_template)
 def has_matching_rows(
-    code: int, pos: int, limit: int, map_number: int, buf: UInt8s, texts: UInt8s, state: Int64s
+    type_code: int, pos: int, limit: int, map_number: int, buf: UInt8s, texts: UInt8s, state: Int64s
 ) -> bool:
     """Return whether the rows of an event fit the TABLE_MAP; a server stops at an event whose rows do not fit."""
-    template = find_template(texts, state[TEMPLATES] + 0, map_number)
-    return template > 0 and has_valid_images(buf, pos, limit, code, texts, template, state[TABLE_ID_SIZE] + 0)
+    template = find_table_template(texts, state[TEMPLATES] + 0, map_number)
+    return template > 0 and has_valid_images(buf, pos, limit, type_code, texts, template, state[TABLE_ID_SIZE] + 0)
 
 
-@kernel(is_uncompressed_rows, has_matching_rows, load_little_endian)
-def find_statement_end(i: int, stop: int, events: EventColumns, memory: ScriptMemory) -> int:
-    """Return the index of the last event of the statement whose first TABLE_MAP is event `i`; -1 = unsupported."""
-    rows = i
+@kernel(is_uncompressed_row_event, has_matching_rows, load_little_endian)
+def find_last_event_of_statement(event_index: int, stop: int, events: EventColumns, memory: ScriptMemory) -> int:
+    """Return the index of the last event of the statement whose first TABLE_MAP is event `event_index`; -1 =
+    unsupported.
+    """
+    rows = event_index
     size = 0
-    while rows < stop and events.codes[rows] == TABLE_MAP and events.holders[rows] == events.holders[i]:
+    while rows < stop and events.codes[rows] == TABLE_MAP and events.holders[rows] == events.holders[event_index]:
         size += events.stops[rows] - events.offsets[rows]
         if (
             events.maps[rows] < 0
             or events.stops[rows] - events.ends[rows] != memory.state[CHECKSUM_BYTES]
-            or rows - i > 15
+            or rows - event_index > 15
         ):
             return -1
-        for k in range(i, rows):
+        for k in range(event_index, rows):
             if load_little_endian(
                 memory.buf, events.starts[k] + 0, memory.state[TABLE_ID_SIZE] + 0
             ) == load_little_endian(memory.buf, events.starts[rows] + 0, memory.state[TABLE_ID_SIZE] + 0):
                 return -1
         rows += 1
     j = rows
-    while j < stop and is_uncompressed_rows(events.codes[j]) and events.holders[j] == events.holders[i]:
+    while j < stop and is_uncompressed_row_event(events.codes[j]) and events.holders[j] == events.holders[event_index]:
         size += events.stops[j] - events.offsets[j]
         if size > MAX_BINLOG_BYTES:
             return -1
@@ -518,7 +537,7 @@ def find_statement_end(i: int, stop: int, events: EventColumns, memory: ScriptMe
         ):
             return -1
         is_known = 0
-        for k in range(i, rows):
+        for k in range(event_index, rows):
             if events.maps[k] == events.maps[j]:
                 is_known = 1
         if is_known == 0 or not has_matching_rows(
@@ -531,20 +550,22 @@ def find_statement_end(i: int, stop: int, events: EventColumns, memory: ScriptMe
     return -1
 
 
-@kernel(write_constant_text, write_base64, write_position_comment, write_type_name)
-def write_rows_binlog(i: int, last: int, events: EventColumns, memory: ScriptMemory, out_pos: int) -> int:
+@kernel(write_constant_text, write_base64_line, write_position_comment, write_event_type_name)
+def write_statement_as_binlog(
+    event_index: int, last: int, events: EventColumns, memory: ScriptMemory, out_pos: int
+) -> int:
     """Write the events of a statement as BINLOG, after the comment of the last event."""
     out_pos = write_position_comment(events.places[last] + 0, memory, out_pos)
-    out_pos = write_type_name(events.types[last] + 0, memory.texts, memory.out, out_pos)
+    out_pos = write_event_type_name(events.types[last] + 0, memory.texts, memory.out, out_pos)
     out_pos = write_constant_text(BINLOG, memory.texts, memory.out, out_pos)
-    for j in range(i, last + 1):
-        out_pos = write_base64(memory.buf, events.offsets[j] + 0, events.stops[j] + 0, memory.out, out_pos)
+    for j in range(event_index, last + 1):
+        out_pos = write_base64_line(memory.buf, events.offsets[j] + 0, events.stops[j] + 0, memory.out, out_pos)
     return write_constant_text(CLOSE, memory.texts, memory.out, out_pos)
 
 
 @kernel(write_constant_text, load_mariadb_gtid, load_mariadb_gtid_flags, write_position_comment, write_json_unsigned)
-def write_mariadb_gtid(
-    server: int, flags: int, pos: int, limit: int, memory: ScriptMemory, out_pos: int, place: int
+def write_mariadb_gtid_event(
+    server_id: int, flags: int, pos: int, limit: int, memory: ScriptMemory, out_pos: int, event_offset: int
 ) -> int:
     """Write MariaDB's GTID; -1 if it is unsupported."""
     number, domain, _flags, _commit_id, _end = load_mariadb_gtid(memory.buf, pos, limit)
@@ -559,13 +580,15 @@ def write_mariadb_gtid(
     if more & 0xE1 or extra & 14 or (more >> 3) & 1 != memory.state[PARALLEL_ALLOWED]:
         return -1
     if number < 0 or (
-        memory.state[SETS_GTIDS] and (domain != memory.state[DOMAIN_ID] or server != memory.state[SERVER_ID])
+        memory.state[SETS_GTIDS] and (domain != memory.state[DOMAIN_ID] or server_id != memory.state[SERVER_ID])
     ):
         return -1
-    out_pos = write_constant_text(_GTID, memory.texts, memory.out, write_position_comment(place, memory, out_pos))
+    out_pos = write_constant_text(
+        _GTID, memory.texts, memory.out, write_position_comment(event_offset, memory, out_pos)
+    )
     out_pos = write_json_unsigned(domain, memory.out, out_pos, memory.z)
     memory.out[out_pos] = 45
-    out_pos = write_json_unsigned(server, memory.out, out_pos + 1, memory.z)
+    out_pos = write_json_unsigned(server_id, memory.out, out_pos + 1, memory.z)
     memory.out[out_pos] = 45
     out_pos = write_json_unsigned(number, memory.out, out_pos + 1, memory.z)
     memory.out[out_pos] = 10
@@ -581,17 +604,24 @@ def write_mariadb_gtid(
 
 
 @kernel(write_json_unsigned, write_uuid)
-def write_gtid(p: int, number: int, memory: ScriptMemory, out_pos: int) -> int:
-    """Write MySQL's GTID: the UUID at `buf[p]` and the number."""
-    out_pos = write_uuid(memory.buf, p, memory.out, out_pos)
+def write_mysql_gtid_text(uuid_at: int, number: int, memory: ScriptMemory, out_pos: int) -> int:
+    """Write MySQL's GTID: the UUID at `buf[uuid_at]` and the number."""
+    out_pos = write_uuid(memory.buf, uuid_at, memory.out, out_pos)
     memory.out[out_pos] = 58
     return write_json_unsigned(number, memory.out, out_pos + 1, memory.z)
 
 
 @kernel(
-    write_constant_text, load_mysql_gtid, load_server_versions, write_gtid, write_position_comment, write_json_unsigned
+    write_constant_text,
+    load_mysql_gtid,
+    load_server_versions,
+    write_mysql_gtid_text,
+    write_position_comment,
+    write_json_unsigned,
 )
-def write_mysql_gtid(code: int, pos: int, limit: int, memory: ScriptMemory, out_pos: int, place: int) -> int:
+def write_mysql_gtid_event(
+    type_code: int, pos: int, limit: int, memory: ScriptMemory, out_pos: int, event_offset: int
+) -> int:
     """Write MySQL's GTID, if it has one server version; -1 if it is unsupported."""
     sid, number, _end = load_mysql_gtid(memory.buf, pos, limit)
     time, version, original_version, end = load_server_versions(memory.buf, pos, limit)
@@ -599,17 +629,19 @@ def write_mysql_gtid(code: int, pos: int, limit: int, memory: ScriptMemory, out_
         return -1
     sets_gtids = memory.state[SETS_GTIDS] != 0
     if number < 0 or (
-        sets_gtids and (time >= MAX_COMMIT_TIME or (code == ANONYMOUS_GTID and memory.state[GTID_AUTOMATIC] == 0))
+        sets_gtids and (time >= MAX_COMMIT_TIME or (type_code == ANONYMOUS_GTID and memory.state[GTID_AUTOMATIC] == 0))
     ):
         return -1
     known_version = memory.state[SERVER_VERSION] + 0
     if sets_gtids and (version == 0 or version != known_version or original_version != known_version):
         return -1
-    out_pos = write_position_comment(place, memory, out_pos)
-    if code == ANONYMOUS_GTID:
+    out_pos = write_position_comment(event_offset, memory, out_pos)
+    if type_code == ANONYMOUS_GTID:
         out_pos = write_constant_text(_ANONYMOUS, memory.texts, memory.out, out_pos)
     else:
-        out_pos = write_gtid(sid, number, memory, write_constant_text(_GTID_LOG, memory.texts, memory.out, out_pos))
+        out_pos = write_mysql_gtid_text(
+            sid, number, memory, write_constant_text(_GTID_LOG, memory.texts, memory.out, out_pos)
+        )
         memory.out[out_pos] = 10
         out_pos += 1
     memory.state[TRANSACTION_STATE] = AFTER_GTID
@@ -623,62 +655,87 @@ def write_mysql_gtid(code: int, pos: int, limit: int, memory: ScriptMemory, out_
         )
         out_pos = write_constant_text(_COMMENT_END, memory.texts, memory.out, out_pos)
         memory.state[COMMIT_TIMESTAMP] = time
-    if code == ANONYMOUS_GTID:
+    if type_code == ANONYMOUS_GTID:
         return out_pos
-    out_pos = write_gtid(sid, number, memory, write_constant_text(_NEXT, memory.texts, memory.out, out_pos))
+    out_pos = write_mysql_gtid_text(sid, number, memory, write_constant_text(_NEXT, memory.texts, memory.out, out_pos))
     memory.state[GTID_AUTOMATIC] = 0
     memory.out[out_pos] = 39
     return write_constant_text(_END, memory.texts, memory.out, out_pos + 1)
 
 
-@kernel(write_constant_text, write_begin, write_mariadb_gtid, write_mysql_gtid, write_position_comment)
+@kernel(
+    write_constant_text,
+    write_begin_if_supported,
+    write_mariadb_gtid_event,
+    write_mysql_gtid_event,
+    write_position_comment,
+)
 def write_transaction_event(
-    i: int, events: EventColumns, code: int, place: int, memory: ScriptMemory, out_pos: int
+    event_index: int, events: EventColumns, type_code: int, event_offset: int, memory: ScriptMemory, out_pos: int
 ) -> int:
     """Write an event that begins, ends or annotates a transaction; -1 if it is unsupported."""
-    if code == XID:
-        if memory.state[TRANSACTION_STATE] != IN_TRANSACTION or events.ends[i] - events.starts[i] < 8:
+    if type_code == XID:
+        if (
+            memory.state[TRANSACTION_STATE] != IN_TRANSACTION
+            or events.ends[event_index] - events.starts[event_index] < 8
+        ):
             return -1
         memory.state[TRANSACTION_STATE] = OUTSIDE_TRANSACTION
-        return write_constant_text(_XID, memory.texts, memory.out, write_position_comment(place, memory, out_pos))
+        return write_constant_text(
+            _XID, memory.texts, memory.out, write_position_comment(event_offset, memory, out_pos)
+        )
     if (
-        code == ANNOTATE_ROWS
-        or code == ROWS_QUERY
-        or (code == TRANSACTION_PAYLOAD and memory.state[TRANSACTION_STATE] == AFTER_GTID)
+        type_code == ANNOTATE_ROWS
+        or type_code == ROWS_QUERY
+        or (type_code == TRANSACTION_PAYLOAD and memory.state[TRANSACTION_STATE] == AFTER_GTID)
     ):
         return out_pos
-    if code == QUERY:
-        out_pos = write_constant_text(_QUERY, memory.texts, memory.out, write_position_comment(place, memory, out_pos))
-        return write_begin(events.starts[i], events.ends[i], events.times[i], memory, out_pos)
-    if code == GTID:
-        out_pos = write_mariadb_gtid(
-            events.servers[i], events.flags[i], events.starts[i], events.ends[i], memory, out_pos, place
+    if type_code == QUERY:
+        out_pos = write_constant_text(
+            _QUERY, memory.texts, memory.out, write_position_comment(event_offset, memory, out_pos)
         )
-    elif code == GTID_LOG or code == ANONYMOUS_GTID:
-        out_pos = write_mysql_gtid(code, events.starts[i], events.ends[i], memory, out_pos, place)
+        return write_begin_if_supported(
+            events.starts[event_index], events.ends[event_index], events.times[event_index], memory, out_pos
+        )
+    if type_code == GTID:
+        out_pos = write_mariadb_gtid_event(
+            events.servers[event_index],
+            events.flags[event_index],
+            events.starts[event_index],
+            events.ends[event_index],
+            memory,
+            out_pos,
+            event_offset,
+        )
+    elif type_code == GTID_LOG or type_code == ANONYMOUS_GTID:
+        out_pos = write_mysql_gtid_event(
+            type_code, events.starts[event_index], events.ends[event_index], memory, out_pos, event_offset
+        )
     else:
         return -1
     if out_pos >= 0:
-        memory.state[LAST_GTID_INDEX] = i
+        memory.state[LAST_GTID_INDEX] = event_index
     return out_pos
 
 
 @kernel(write_constant_text, write_position_comment, write_statement_and_variables)
 def write_change_statement(
-    i: int, last: int, place: int, events: EventColumns, memory: ScriptMemory, out_pos: int
+    event_index: int, last: int, event_offset: int, events: EventColumns, memory: ScriptMemory, out_pos: int
 ) -> int:
     """Write a statement of a transaction after its variables; -1 if the buffer is full, -2 if it is unsupported."""
     if last < 0:
         return -2
-    if memory.z - out_pos < 3 * (events.stops[last] - events.offsets[i]) + 8192:
+    if memory.z - out_pos < 3 * (events.stops[last] - events.offsets[event_index]) + 8192:
         return -1
-    out_pos = write_constant_text(_QUERY, memory.texts, memory.out, write_position_comment(place, memory, out_pos))
-    out_pos = write_statement_and_variables(i, last, events, memory, out_pos)
+    out_pos = write_constant_text(
+        _QUERY, memory.texts, memory.out, write_position_comment(event_offset, memory, out_pos)
+    )
+    out_pos = write_statement_and_variables(event_index, last, events, memory, out_pos)
     return -2 if out_pos < 0 else out_pos
 
 
-def build_texts(names: dict[int, str]) -> bytes:
-    """Build the texts of the kernel; `names`: names of event types by code."""
-    lines = (f" {names.get(code, '')}\n".encode() for code in range(256))
+def build_constant_texts(type_names: dict[int, str]) -> bytes:
+    """Build the texts of the kernel; `type_names`: names of event types by code."""
+    lines = (f" {type_names.get(code, '')}\n".encode() for code in range(256))
     entries = ((bytes([len(name)]) + name).ljust(32, b"\0") for name in lines)
     return b"".join(_PIECES) + b"".join(entries) + bytes(16)

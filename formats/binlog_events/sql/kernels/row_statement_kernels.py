@@ -25,21 +25,21 @@ from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import (
     NUMBER,
     STAMPED,
     ImageBitmaps,
-    RowMemory,
+    RowKernelBuffers,
     copy_text,
     count_present_columns,
     find_column_value,
-    find_images,
-    find_template,
+    find_image_end,
+    find_row_images,
+    find_table_template,
     has_valid_images,
     load_word,
-    read_head,
-    skip_image,
+    read_rows_head,
     write_packed_text,
 )
 from binlogtool.formats.binlog_events.sql.format_literals import (
     SQL_QUOTE,
-    SqlValue,
+    SqlValueSink,
     write_hex_literal,
     write_sql_literal,
 )
@@ -64,21 +64,21 @@ from binlogtool.formats.binlog_events.sql.kernels.event_statement_kernels import
     TIMESTAMP_US,
     TRANSACTION_STATE,
     copy_bytes_unchanged,
-    find_rows_request,
-    find_session_change,
-    find_statement,
-    find_statement_end,
+    find_last_event_of_statement,
+    find_rows_session_request,
+    find_session_transition,
+    find_statement_after_variables,
     has_matching_rows,
-    is_uncompressed_rows,
-    place_pieces,
-    write_base64,
+    is_uncompressed_row_event,
+    pack_text_positions,
+    write_base64_line,
     write_change_statement,
     write_constant_text,
+    write_event_type_name,
     write_position_comment,
-    write_rows_binlog,
-    write_rows_session,
+    write_session_before_rows,
+    write_statement_as_binlog,
     write_transaction_event,
-    write_type_name,
 )
 from binlogtool.formats.binlog_events.sql.kernels.script_kernel_structs import EventColumns, EventSpans, ScriptMemory
 from binlogtool.formats.binlog_events.values.column_types import ValueKind
@@ -101,97 +101,114 @@ from binlogtool.formats.binlog_events.wire_format import (
     WRITE_COMPRESSED_V1,
     WRITE_COMPRESSED_V2,
     WRITE_ROWS_V1,
-    load_block_head,
+    load_compressed_block_head,
 )
 
 # --- Row events as kernels ---
 
 
 @kernel(compute_crc32)
-def write_checksum(checksum_size: int, out: MutableUInt8s, out_pos: int, p: int) -> int:
+def write_checksum_if_any(checksum_size: int, out: MutableUInt8s, out_pos: int, event_at: int) -> int:
     """Write the checksum of the event `out[p:out_pos]`, if events have one."""
     if checksum_size > 0:
-        crc = compute_crc32(out, p, out_pos)
+        crc = compute_crc32(out, event_at, out_pos)
         for i in range(4):
             out[out_pos + i] = crc >> 8 * i & 255
     return out_pos + checksum_size
 
 
-@kernel(copy_text, write_checksum, load_word)
-def write_table_map(
-    header: int, buf: UInt8s, texts: UInt8s, template: int, out: MutableUInt8s, out_pos: int, checksum_size: int
+@kernel(copy_text, write_checksum_if_any, load_word)
+def write_table_map_of_template(
+    header_at: int, buf: UInt8s, texts: UInt8s, template_at: int, out: MutableUInt8s, out_pos: int, checksum_size: int
 ) -> int:
-    """Write the TABLE_MAP of a template, with time and origin of the event whose header is at `buf[header]`."""
-    length = load_word(texts, template + 20)
+    """Write the TABLE_MAP of a template, with time and origin of the event whose header is at `buf[header_at]`."""
+    length = load_word(texts, template_at + 20)
     size = 19 + length + checksum_size
     for i in range(19):
-        out[out_pos + i] = buf[header + i] + 0
+        out[out_pos + i] = buf[header_at + i] + 0
     out[out_pos + TYPE_AT] = TABLE_MAP
     for i in range(4):
         out[out_pos + EVENT_SIZE_AT + i] = size >> 8 * i & 255
-    end = copy_text(texts, template + load_word(texts, template + 16), length, out, out_pos + 19)
-    return write_checksum(checksum_size, out, end, out_pos)
+    end = copy_text(texts, template_at + load_word(texts, template_at + 16), length, out, out_pos + 19)
+    return write_checksum_if_any(checksum_size, out, end, out_pos)
 
 
-@kernel(write_checksum)
-def write_last_event(
-    pos: int, limit: int, flags: int, buf: UInt8s, out: MutableUInt8s, out_pos: int, checksum_size: int
+@kernel(write_checksum_if_any)
+def write_event_with_statement_end(
+    pos: int, limit: int, flags_at: int, buf: UInt8s, out: MutableUInt8s, out_pos: int, checksum_size: int
 ) -> int:
-    """Write the row event `buf[pos:limit]` with the STMT_END flag; `flags`: offset of the event's flags."""
+    """Write the row event `buf[pos:limit]` with the STMT_END flag; `flags_at`: offset of the event's flags."""
     for i in range(limit - pos - checksum_size):
         out[out_pos + i] = buf[pos + i] + 0
-    out[out_pos + flags - pos] = buf[flags] | 1
-    return write_checksum(checksum_size, out, out_pos + limit - pos - checksum_size, out_pos)
+    out[out_pos + flags_at - pos] = buf[flags_at] | 1
+    return write_checksum_if_any(checksum_size, out, out_pos + limit - pos - checksum_size, out_pos)
 
 
-@kernel(write_constant_text, has_valid_images, write_base64, write_last_event, write_table_map, load_word)
-def write_rows_with_map(
-    pos: int, start: int, limit: int, code: int, memory: ScriptMemory, template: int, out_pos: int
+@kernel(
+    write_constant_text,
+    has_valid_images,
+    write_base64_line,
+    write_event_with_statement_end,
+    write_table_map_of_template,
+    load_word,
+)
+def write_row_event_as_binlog(
+    pos: int, body_start: int, limit: int, type_code: int, memory: ScriptMemory, template_at: int, out_pos: int
 ) -> int:
     """Write the row event `buf[pos:limit]` after its TABLE_MAP as one BINLOG statement.
 
     Events are assembled at the end of the output buffer before they are encoded.
 
     Args:
-        start: offset of the event's body.
+        body_start: offset of the event's body.
 
     Returns:
         The end offset; -1 if the buffer is too small, -2 if the event does not fit its table.
     """
     checksum_size = memory.state[CHECKSUM_BYTES] + 0
-    if limit - checksum_size - start < memory.state[TABLE_ID_SIZE] + 2 or not has_valid_images(
-        memory.buf, start, limit - checksum_size, code, memory.texts, template, memory.state[TABLE_ID_SIZE] + 0
+    if limit - checksum_size - body_start < memory.state[TABLE_ID_SIZE] + 2 or not has_valid_images(
+        memory.buf,
+        body_start,
+        limit - checksum_size,
+        type_code,
+        memory.texts,
+        template_at,
+        memory.state[TABLE_ID_SIZE] + 0,
     ):
         return -2
     event = limit - pos
-    table = 19 + load_word(memory.texts, template + 20) + checksum_size
+    table = 19 + load_word(memory.texts, template_at + 20) + checksum_size
     if memory.z - out_pos < (event + table) // 3 * 4 + event + table + 256:
         return -1
     out_pos = write_constant_text(BINLOG, memory.texts, memory.out, out_pos)
     at = memory.z - table - 16
-    write_table_map(pos, memory.buf, memory.texts, template, memory.out, at, checksum_size)
-    out_pos = write_base64(memory.out, at, at + table, memory.out, out_pos)
-    flags = start + memory.state[TABLE_ID_SIZE]
+    write_table_map_of_template(pos, memory.buf, memory.texts, template_at, memory.out, at, checksum_size)
+    out_pos = write_base64_line(memory.out, at, at + table, memory.out, out_pos)
+    flags = body_start + memory.state[TABLE_ID_SIZE]
     if memory.buf[flags] & 1:
-        out_pos = write_base64(memory.buf, pos, limit, memory.out, out_pos)
+        out_pos = write_base64_line(memory.buf, pos, limit, memory.out, out_pos)
     else:
         at = memory.z - event - 16
-        write_last_event(pos, limit, flags, memory.buf, memory.out, at, checksum_size)
-        out_pos = write_base64(memory.out, at, at + event, memory.out, out_pos)
+        write_event_with_statement_end(pos, limit, flags, memory.buf, memory.out, at, checksum_size)
+        out_pos = write_base64_line(memory.out, at, at + event, memory.out, out_pos)
     return write_constant_text(CLOSE, memory.texts, memory.out, out_pos)
 
 
-@kernel(copy_bytes_unchanged, write_checksum)
-def write_checksummed(buf: UInt8s, p: int, size: int, out: MutableUInt8s, out_pos: int, checksum_size: int) -> int:
-    """Write the event of `size` bytes at `buf[p]`, which has no checksum, with a checksum of `checksum_size` bytes."""
-    copy_bytes_unchanged(buf, p, p + size, out, out_pos)
+@kernel(copy_bytes_unchanged, write_checksum_if_any)
+def write_event_with_checksum(
+    buf: UInt8s, event_at: int, size: int, out: MutableUInt8s, out_pos: int, checksum_size: int
+) -> int:
+    """Write the event of `size` bytes at `buf[event_at]`, which has no checksum, with a checksum of `checksum_size`
+    bytes.
+    """
+    copy_bytes_unchanged(buf, event_at, event_at + size, out, out_pos)
     for k in range(4):
         out[out_pos + EVENT_SIZE_AT + k] = size + checksum_size >> 8 * k & 255
-    return write_checksum(checksum_size, out, out_pos + size, out_pos)
+    return write_checksum_if_any(checksum_size, out, out_pos + size, out_pos)
 
 
-@kernel(copy_bytes_unchanged, write_checksummed)
-def copy_events(
+@kernel(copy_bytes_unchanged, write_event_with_checksum)
+def concatenate_events(
     count: int,
     spans: EventSpans,
     holders: Int64s,
@@ -224,7 +241,7 @@ def copy_events(
         if holders[i] >= 0:
             if body_end != size:
                 return i
-            o = write_checksummed(buf, p, size, out, o, checksum_size)
+            o = write_event_with_checksum(buf, p, size, out, o, checksum_size)
         elif spans.codes[i] == TRANSACTION_PAYLOAD:
             spans.starts[i] = o
             spans.ends[i] = o
@@ -235,74 +252,93 @@ def copy_events(
 
 
 @kernel(load_little_endian)
-def contains_table_id(buf: UInt8s, p: int, id_size: int, ids: Int64s, count: int) -> bool:
-    """Return whether the table id at `buf[p]` belongs to the statement."""
-    number = load_little_endian(buf, p, id_size)
+def is_table_id_of_statement(
+    buf: UInt8s, table_id_at: int, table_id_size: int, statement_table_ids: Int64s, count: int
+) -> bool:
+    """Return whether the table id at `buf[table_id_at]` belongs to the statement."""
+    number = load_little_endian(buf, table_id_at, table_id_size)
     is_found = 0
     for i in range(count):
-        is_found |= 1 if ids[i] == number else 0
+        is_found |= 1 if statement_table_ids[i] == number else 0
     return is_found > 0
 
 
-@kernel(contains_table_id, is_uncompressed_rows, has_matching_rows, write_base64)
-def write_base64_lines(
-    i: int, stop: int, spans: EventSpans, maps: Int64s, memory: ScriptMemory, ids: Int64s, count: int, size: int
+@kernel(is_table_id_of_statement, is_uncompressed_row_event, has_matching_rows, write_base64_line)
+def write_continuing_rows_as_base64(
+    event_index: int,
+    stop: int,
+    spans: EventSpans,
+    map_numbers: Int64s,
+    memory: ScriptMemory,
+    statement_table_ids: Int64s,
+    count: int,
+    statement_bytes: int,
 ) -> int:
-    """Write the row events from `i` on that continue the statement in base64, except the last of them.
+    """Write the row events from `event_index` on that continue the statement in base64, except the last of them.
 
     Args:
-        size: size of the statement so far in bytes.
+        statement_bytes: size of the statement so far in bytes.
 
     Returns:
         The index after the last event.
     """
-    first = i
+    first = event_index
     done = 0
     while (
-        i < stop
-        and is_uncompressed_rows(spans.codes[i])
-        and spans.stops[i] - spans.ends[i] == memory.state[CHECKSUM_BYTES]
-        and spans.ends[i] - spans.starts[i] >= 10
+        event_index < stop
+        and is_uncompressed_row_event(spans.codes[event_index])
+        and spans.stops[event_index] - spans.ends[event_index] == memory.state[CHECKSUM_BYTES]
+        and spans.ends[event_index] - spans.starts[event_index] >= 10
     ):
-        size += spans.stops[i] - spans.offsets[i]
+        statement_bytes += spans.stops[event_index] - spans.offsets[event_index]
         if (
-            size > MAX_BINLOG_BYTES
-            or memory.buf[spans.starts[i] + memory.state[TABLE_ID_SIZE]] & 1
-            or not contains_table_id(memory.buf, spans.starts[i], memory.state[TABLE_ID_SIZE], ids, count)
+            statement_bytes > MAX_BINLOG_BYTES
+            or memory.buf[spans.starts[event_index] + memory.state[TABLE_ID_SIZE]] & 1
+            or not is_table_id_of_statement(
+                memory.buf, spans.starts[event_index], memory.state[TABLE_ID_SIZE], statement_table_ids, count
+            )
             or not has_matching_rows(
-                spans.codes[i], spans.starts[i], spans.ends[i], maps[i], memory.buf, memory.texts, memory.state
+                spans.codes[event_index],
+                spans.starts[event_index],
+                spans.ends[event_index],
+                map_numbers[event_index],
+                memory.buf,
+                memory.texts,
+                memory.state,
             )
         ):
             break
-        if i > first:
-            if memory.z - done < (spans.stops[i - 1] - spans.offsets[i - 1]) // 3 * 4 + 64:
+        if event_index > first:
+            if memory.z - done < (spans.stops[event_index - 1] - spans.offsets[event_index - 1]) // 3 * 4 + 64:
                 break
-            done = write_base64(memory.buf, spans.offsets[i - 1], spans.stops[i - 1], memory.out, done)
-        i += 1
+            done = write_base64_line(
+                memory.buf, spans.offsets[event_index - 1], spans.stops[event_index - 1], memory.out, done
+            )
+        event_index += 1
     memory.state[BYTES_WRITTEN] = done
-    return i
+    return event_index
 
 
 # --- MariaDB's compressed row events, as kernels ---
 
 
-@kernel(read_head)
-def find_block(buf: UInt8s, pos: int, limit: int, code: int, id_size: int) -> int:
+@kernel(read_rows_head)
+def find_compressed_block(buf: UInt8s, pos: int, limit: int, type_code: int, table_id_size: int) -> int:
     """Return the position of the compressed block in the row event body `buf[pos:limit]`; -1: malformed header."""
-    _flags, _extra, columns, pos = read_head(buf, pos + id_size, limit, code >= WRITE_COMPRESSED_V2)
+    _flags, _extra, columns, pos = read_rows_head(buf, pos + table_id_size, limit, type_code >= WRITE_COMPRESSED_V2)
     if columns < 0 or columns > MAX_COLUMNS:
         return -1
     size = (columns + 7) >> 3
-    pos += 2 * size if (code - WRITE_COMPRESSED_V1) % ROW_KINDS == UPDATED else size
+    pos += 2 * size if (type_code - WRITE_COMPRESSED_V1) % ROW_KINDS == UPDATED else size
     return pos if pos < limit else -1
 
 
-@kernel(find_block, load_block_head)
-def find_blocks(
+@kernel(find_compressed_block, load_compressed_block_head)
+def find_compressed_blocks(
     count: int,
     spans: EventSpans,
     buf: UInt8s,
-    id_size: int,
+    table_id_size: int,
     checksum_size: int,
     max_size: int,
     data_offsets: MutableInt64s,
@@ -327,8 +363,8 @@ def find_blocks(
         ):
             continue
         n = spans.ends[i] + 0
-        p = find_block(buf, spans.starts[i] + 0, n, code, id_size)
-        size, data = load_block_head(buf, p, n) if p >= 0 else (0, -2)
+        p = find_compressed_block(buf, spans.starts[i] + 0, n, code, table_id_size)
+        size, data = load_compressed_block_head(buf, p, n) if p >= 0 else (0, -2)
         if data >= 0 and size <= max_size:
             data_offsets[i] = data
             sizes[i] = size
@@ -336,19 +372,19 @@ def find_blocks(
     return found
 
 
-@kernel(find_block, write_checksum, copy_bytes_unchanged)
-def write_uncompressed(
+@kernel(find_compressed_block, write_checksum_if_any, copy_bytes_unchanged)
+def write_uncompressed_events(
     count: int,
     spans: EventSpans,
     sizes: Int64s,
     buf: UInt8s,
     data: UInt8s,
-    id_size: int,
+    table_id_size: int,
     checksum_size: int,
     out: MutableUInt8s,
     out_pos: int,
 ) -> int:
-    """Write the events of `find_blocks` in uncompressed form from `out[out_pos]` on, and update the columns.
+    """Write the events of `find_compressed_blocks` in uncompressed form from `out[out_pos]` on, and update the columns.
 
     Args:
         data: the uncompressed blocks.
@@ -361,7 +397,7 @@ def write_uncompressed(
         if sizes[i] >= 0:
             code = spans.codes[i] + 0
             at = spans.offsets[i] + 0
-            block = find_block(buf, spans.starts[i] + 0, spans.ends[i] + 0, code, id_size)
+            block = find_compressed_block(buf, spans.starts[i] + 0, spans.ends[i] + 0, code, table_id_size)
             code -= COMPRESSED_V2_OFFSET if code >= WRITE_COMPRESSED_V2 else COMPRESSED_V1_OFFSET
             end = copy_bytes_unchanged(data, d, d + sizes[i], out, copy_bytes_unchanged(buf, at, block, out, out_pos))
             out[out_pos + TYPE_AT] = code
@@ -372,7 +408,7 @@ def write_uncompressed(
             spans.starts[i] = out_pos + 19
             spans.ends[i] = end
             d += sizes[i]
-            out_pos = write_checksum(checksum_size, out, end, out_pos)
+            out_pos = write_checksum_if_any(checksum_size, out, end, out_pos)
             spans.stops[i] = out_pos
     return out_pos
 
@@ -390,9 +426,9 @@ PIECES = b"".join(_PIECES)
 """Texts after those of `sql.kernels.statements` and before the table of templates."""
 (
     _INSERT, _UPDATE, _DELETE, _SET, _WHERE, _LIMIT, _VALUES, _END, _AS_BINARY, _EQUAL, _IS_NULL, _AND, _CAST,
-) = place_pieces(TEXTS_END, _PIECES)  # fmt: skip
+) = pack_text_positions(TEXTS_END, _PIECES)  # fmt: skip
 TEMPLATES_AT = TEXTS_END + len(PIECES)
-"""Offset of the table of templates in the texts of `write_events`."""
+"""Offset of the table of templates in the texts of `write_script_events`."""
 
 OPENING_BRACKET, COMMA = b"(,"
 MAX_EVENT_TEXT = 4096
@@ -402,32 +438,32 @@ _MAX_FIXED_VALUE = 1024
 
 
 @kernel(load_word)
-def has_key_columns(buf: UInt8s, bitmap: int, texts: UInt8s, template: int) -> int:
+def has_all_key_columns(buf: UInt8s, bitmap_at: int, texts: UInt8s, template_at: int) -> int:
     """Return 1 if the table has a key and an image with this bitmap has all its columns, else 0."""
     count = 0
-    entry = template + RECORD_HEAD
-    for i in range(load_word(texts, template)):
-        if load_word(texts, entry + 32) & KEY and buf[bitmap + (i >> 3)] >> (i & 7) & 1:
+    entry = template_at + RECORD_HEAD
+    for i in range(load_word(texts, template_at)):
+        if load_word(texts, entry + 32) & KEY and buf[bitmap_at + (i >> 3)] >> (i & 7) & 1:
             count += 1
         entry += COLUMN_SIZE
-    return 1 if count > 0 and count == load_word(texts, template + 12) else 0
+    return 1 if count > 0 and count == load_word(texts, template_at + 12) else 0
 
 
 @kernel(copy_text, load_word)
-def write_column_names(
-    buf: UInt8s, bitmap: int, texts: UInt8s, template: int, out: MutableUInt8s, out_pos: int, out_limit: int
+def write_column_name_list(
+    buf: UInt8s, bitmap_at: int, texts: UInt8s, template_at: int, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> int:
     """Write, in parentheses, the names of the image's columns that statements may set."""
     separator = OPENING_BRACKET
     out[out_pos] = OPENING_BRACKET
-    entry = template + RECORD_HEAD
-    for i in range(load_word(texts, template)):
-        if buf[bitmap + (i >> 3)] >> (i & 7) & 1 and not load_word(texts, entry + 32) & GENERATED:
+    entry = template_at + RECORD_HEAD
+    for i in range(load_word(texts, template_at)):
+        if buf[bitmap_at + (i >> 3)] >> (i & 7) & 1 and not load_word(texts, entry + 32) & GENERATED:
             size = load_word(texts, entry + 20)
             if out_limit - out_pos < size + _MAX_FIXED_VALUE:
                 return -1
             out[out_pos] = separator
-            out_pos = copy_text(texts, template + load_word(texts, entry + 16), size, out, out_pos + 1)
+            out_pos = copy_text(texts, template_at + load_word(texts, entry + 16), size, out, out_pos + 1)
             separator = COMMA
         entry += COLUMN_SIZE
     if separator == OPENING_BRACKET:
@@ -437,14 +473,14 @@ def write_column_names(
 
 
 @kernel(copy_text, load_word, write_constant_text)
-def write_value_prefix(
-    memory: RowMemory, count: int, clause: int, is_null: int, cast: int, entry: int, out_pos: int
+def write_text_before_value(
+    memory: RowKernelBuffers, previous_values: int, clause: int, is_null: int, cast: int, entry_at: int, out_pos: int
 ) -> int:
-    """Write the text before a value that follows `count` other values; for NULL write the whole condition.
+    """Write the text before a value that follows `previous_values` other values; for NULL write the whole condition.
 
     `clause`: 0 = VALUES, 1 = SET, 2 = WHERE.
     """
-    if count > 0:
+    if previous_values > 0:
         if clause == 2:
             out_pos = write_constant_text(_AND, memory.texts, memory.out, out_pos)
         else:
@@ -455,8 +491,8 @@ def write_value_prefix(
         return out_pos
     if cast > 0:
         out_pos = write_constant_text(_CAST, memory.texts, memory.out, out_pos)
-    name = memory.r + load_word(memory.texts, entry + 16)
-    out_pos = copy_text(memory.texts, name, load_word(memory.texts, entry + 20), memory.out, out_pos)
+    name = memory.r + load_word(memory.texts, entry_at + 16)
+    out_pos = copy_text(memory.texts, name, load_word(memory.texts, entry_at + 20), memory.out, out_pos)
     if clause == 1:
         memory.out[out_pos] = 61
         return out_pos + 1
@@ -466,11 +502,11 @@ def write_value_prefix(
 
 
 @kernel(write_hex_literal, write_sql_literal, load_word)
-def write_column_value(memory: RowMemory, p: int, clause: int, cast: int, entry: int, out_pos: int) -> int:
-    """Write a non-NULL value of the column whose template entry is at `texts[entry]`."""
-    kind = load_word(memory.texts, entry)
-    flags = load_word(memory.texts, entry + 32)
-    base = load_word(memory.texts, entry + 24)
+def write_column_value(memory: RowKernelBuffers, pos: int, clause: int, cast: int, entry_at: int, out_pos: int) -> int:
+    """Write a non-NULL value of the column whose template entry is at `texts[entry_at]`."""
+    kind = load_word(memory.texts, entry_at)
+    flags = load_word(memory.texts, entry_at + 32)
+    base = load_word(memory.texts, entry_at + 24)
     base = base + memory.r if base > 0 else -1
     if clause == 2 and flags & NO_CONDITION:
         return -2
@@ -478,40 +514,42 @@ def write_column_value(memory: RowMemory, p: int, clause: int, cast: int, entry:
         kind = ValueKind.UNSIGNED
     end = write_sql_literal(
         memory.buf,
-        p,
+        pos,
         memory.n,
         kind,
-        load_word(memory.texts, entry + 4),
-        SqlValue(SQL_QUOTE, memory.texts, base, load_word(memory.texts, entry + 28), memory.out, memory.z),
+        load_word(memory.texts, entry_at + 4),
+        SqlValueSink(SQL_QUOTE, memory.texts, base, load_word(memory.texts, entry_at + 28), memory.out, memory.z),
         out_pos,
     )
     if end >= 0 and cast > 0 and flags & HEX:
-        return write_hex_literal(memory.buf, p, memory.n, 0, memory.out, out_pos)
+        return write_hex_literal(memory.buf, pos, memory.n, 0, memory.out, out_pos)
     return end
 
 
 @kernel(
-    are_bytes_equal, find_column_value, copy_text, write_value_prefix, write_packed_text, write_column_value, load_word
+    are_bytes_equal, find_column_value, copy_text, write_text_before_value, write_packed_text, write_column_value,
+    load_word
 )  # fmt: skip
-def write_image_values(
-    memory: RowMemory, images: ImageBitmaps, q: int, p: int, clause: int, is_keyed: int, out_pos: int
-) -> tuple[int, int]:
-    """Write the image at `buf[p]`; return (offset after it, end of the output).
+def write_image_clause(
+    memory: RowKernelBuffers, images: ImageBitmaps, before_image_at: int, pos: int, clause: int, uses_key: int,
+    out_pos: int,
+) -> tuple[int, int]:  # fmt: skip
+    """Write the image at `buf[pos]`; return (offset after it, end of the output).
 
     An update only assigns changed columns; columns that a server could set by itself are assigned their current value.
 
     Args:
-        q: position of the before image, with which an update compares.
+        before_image_at: position of the before image, with which an update compares.
         clause: 0 = VALUES, 1 = SET, 2 = WHERE.
-        is_keyed: whether conditions only use the key.
+        uses_key: whether conditions only use the key.
     """
     bitmap = images.before if clause == 2 else images.after
-    old_nulls = q
-    nulls = p
-    q += (images.befores + 7) >> 3
-    p += ((images.befores if clause == 2 else images.afters) + 7) >> 3
-    if p > memory.n:
-        return p, -2
+    old_nulls = before_image_at
+    nulls = pos
+    before_image_at += (images.befores + 7) >> 3
+    pos += ((images.befores if clause == 2 else images.afters) + 7) >> 3
+    if pos > memory.n:
+        return pos, -2
     entry = memory.r + RECORD_HEAD
     old_place = 0
     place = 0
@@ -520,81 +558,80 @@ def write_image_values(
     for i in range(load_word(memory.texts, memory.r)):
         flags = load_word(memory.texts, entry + 32)
         old_null = -1
-        start = q
+        start = before_image_at
         if clause == 1 and memory.buf[images.before + (i >> 3)] >> (i & 7) & 1:
-            old_null, start, q = find_column_value(memory.buf, q, memory.n, old_nulls, old_place, memory.texts, entry)
-            if q < 0:
-                return p, -2
+            old_null, start, before_image_at = find_column_value(
+                memory.buf, before_image_at, memory.n, old_nulls, old_place, memory.texts, entry
+            )
+            if before_image_at < 0:
+                return pos, -2
             old_place += 1
         changed = 0
         is_null = -1
-        end = p
+        end = pos
         if memory.buf[bitmap + (i >> 3)] >> (i & 7) & 1:
-            is_null, p, end = find_column_value(memory.buf, p, memory.n, nulls, place, memory.texts, entry)
+            is_null, pos, end = find_column_value(memory.buf, pos, memory.n, nulls, place, memory.texts, entry)
             if end < 0:
-                return p, -2
+                return pos, -2
             place += 1
             changed = 1
-            if clause == 1 and is_null == old_null and q - start == end - p:
-                changed = 1 - are_bytes_equal(memory.buf, p, memory.buf, start, end - p)
+            if clause == 1 and is_null == old_null and before_image_at - start == end - pos:
+                changed = 1 - are_bytes_equal(memory.buf, pos, memory.buf, start, end - pos)
         written = changed > 0 or (clause == 1 and flags & STAMPED != 0)
-        if written and (flags & KEY != 0 if clause == 2 and is_keyed > 0 else flags & GENERATED == 0):
-            if (
-                memory.z - out_pos
-                < 2 * (end - p)
-                + 2 * load_word(memory.texts, entry + 20)
-                + load_word(memory.texts, entry + 28)
-                + _MAX_FIXED_VALUE
-            ):
-                return p, -1
-            cast = 1 if clause == 2 and is_keyed == 0 and is_null == 0 and flags & CAST else 0
-            out_pos = write_value_prefix(memory, count, clause, is_null, cast, entry, out_pos)
+        if written and (flags & KEY != 0 if clause == 2 and uses_key > 0 else flags & GENERATED == 0):
+            free = memory.z - out_pos - _MAX_FIXED_VALUE - load_word(memory.texts, entry + 28)
+            if free < 2 * (end - pos) + 2 * load_word(memory.texts, entry + 20):
+                return pos, -1
+            cast = 1 if clause == 2 and uses_key == 0 and is_null == 0 and flags & CAST else 0
+            out_pos = write_text_before_value(memory, count, clause, is_null, cast, entry, out_pos)
             if changed == 0:
                 name = memory.r + load_word(memory.texts, entry + 16)
                 out_pos = copy_text(memory.texts, name, load_word(memory.texts, entry + 20), memory.out, out_pos)
             elif is_null == 0:
                 out_pos = write_column_value(
-                    RowMemory(memory.buf, end, memory.texts, memory.r, memory.out, memory.z),
-                    p,
-                    clause,
-                    cast,
-                    entry,
-                    out_pos,
-                )
+                    RowKernelBuffers(memory.buf, end, memory.texts, memory.r, memory.out, memory.z),
+                    pos, clause, cast, entry, out_pos,
+                )  # fmt: skip
                 if out_pos < 0:
-                    return p, out_pos
+                    return pos, out_pos
             elif clause < 2:
                 out_pos = write_packed_text(0x4C4C554E, 4, memory.out, out_pos)
             count += 1
             changes += changed
-        p = end
+        pos = end
         entry += COLUMN_SIZE
-    return p, -2 if changes == 0 and clause > 0 else out_pos
+    return pos, -2 if changes == 0 and clause > 0 else out_pos
 
 
-@kernel(write_constant_text, write_image_values, skip_image)
-def write_row_values(memory: RowMemory, p: int, images: ImageBitmaps, is_keyed: int, out_pos: int) -> tuple[int, int]:
+@kernel(write_constant_text, write_image_clause, find_image_end)
+def write_row_clauses(
+    memory: RowKernelBuffers, pos: int, images: ImageBitmaps, uses_key: int, out_pos: int
+) -> tuple[int, int]:
     """Write one row; return (offset after its images, end of the output)."""
-    middle = p
+    middle = pos
     if images.kind == UPDATED:
-        middle = skip_image(memory.buf, p, memory.n, memory.buf, images.before, images.befores, memory.texts, memory.r)
+        middle = find_image_end(
+            memory.buf, pos, memory.n, memory.buf, images.before, images.befores, memory.texts, memory.r
+        )
         if middle < 0:
-            return p, -2
-    images_end = p
+            return pos, -2
+    images_end = pos
     for clause in range(images.kind, 1 if images.kind == INSERTED else 3):
         if memory.z - out_pos < _MAX_FIXED_VALUE:
-            return p, -1
+            return pos, -1
         if clause > 0:
             out_pos = write_constant_text(_WHERE if clause == 2 else _SET, memory.texts, memory.out, out_pos)
-        end, out_pos = write_image_values(memory, images, p, middle if clause == 1 else p, clause, is_keyed, out_pos)
+        end, out_pos = write_image_clause(
+            memory, images, pos, middle if clause == 1 else pos, clause, uses_key, out_pos
+        )
         if out_pos < 0:
-            return p, out_pos
+            return pos, out_pos
         images_end = max(images_end, end)
     return images_end, out_pos
 
 
-@kernel(copy_text, write_constant_text, write_column_names, load_word)
-def write_statement_start(memory: RowMemory, images: ImageBitmaps, out_pos: int) -> int:
+@kernel(copy_text, write_constant_text, write_column_name_list, load_word)
+def write_row_statement_start(memory: RowKernelBuffers, images: ImageBitmaps, out_pos: int) -> int:
     """Write the beginning of a statement, up to its first value or assignment."""
     target = load_word(memory.texts, memory.r + 8)
     if memory.z - out_pos < target + _MAX_FIXED_VALUE:
@@ -605,32 +642,34 @@ def write_statement_start(memory: RowMemory, images: ImageBitmaps, out_pos: int)
     if images.kind > 0:
         return out_pos
     memory.out[out_pos] = 32
-    out_pos = write_column_names(memory.buf, images.after, memory.texts, memory.r, memory.out, out_pos + 1, memory.z)
+    out_pos = write_column_name_list(
+        memory.buf, images.after, memory.texts, memory.r, memory.out, out_pos + 1, memory.z
+    )
     return out_pos if out_pos < 0 else write_constant_text(_VALUES, memory.texts, memory.out, out_pos)
 
 
-@kernel(write_constant_text, write_row_values, write_statement_start)
-def write_row_statements(memory: RowMemory, p: int, images: ImageBitmaps, is_keyed: int, out_pos: int) -> int:
+@kernel(write_constant_text, write_row_clauses, write_row_statement_start)
+def write_row_statements(memory: RowKernelBuffers, pos: int, images: ImageBitmaps, uses_key: int, out_pos: int) -> int:
     """Write the statements of all rows up to the end of the event; several rows share one INSERT."""
     length = 0
-    while p < memory.n:
-        start = p
+    while pos < memory.n:
+        start = pos
         if length > 0:
             memory.out[out_pos] = 44
             memory.out[out_pos + 1] = 10
             out_pos += 2
         else:
-            out_pos = write_statement_start(memory, images, out_pos)
+            out_pos = write_row_statement_start(memory, images, out_pos)
             if out_pos < 0:
                 return out_pos
         text = out_pos
         if images.kind == INSERTED:
             memory.out[out_pos] = 40
             out_pos += 1
-        p, out_pos = write_row_values(memory, p, images, is_keyed, out_pos)
+        pos, out_pos = write_row_clauses(memory, pos, images, uses_key, out_pos)
         if out_pos < 0:
             return out_pos
-        if p == start:
+        if pos == start:
             return -2
         if memory.z - out_pos < _MAX_FIXED_VALUE:
             return -1
@@ -640,7 +679,7 @@ def write_row_statements(memory: RowMemory, p: int, images: ImageBitmaps, is_key
             length += out_pos - text
         else:
             out_pos = write_constant_text(_LIMIT, memory.texts, memory.out, out_pos)
-        if images.kind > 0 or length >= MAX_INSERT_BYTES or p >= memory.n:
+        if images.kind > 0 or length >= MAX_INSERT_BYTES or pos >= memory.n:
             out_pos = write_constant_text(_END, memory.texts, memory.out, out_pos)
             length = 0
     return out_pos
@@ -650,52 +689,70 @@ def write_row_statements(memory: RowMemory, p: int, images: ImageBitmaps, is_key
 
 
 @kernel(
-    find_session_change, find_images, has_key_columns, count_present_columns, write_rows_session, write_row_statements,
-    find_rows_request, load_word,
+    find_session_transition, find_row_images, has_all_key_columns, count_present_columns, write_session_before_rows,
+    write_row_statements,
+    find_rows_session_request, load_word,
 )  # fmt: skip
-def write_event_statements(
-    memory: ScriptMemory, pos: int, limit: int, code: int, time: int, template: int, out_pos: int
+def write_rows_as_statements(
+    memory: ScriptMemory, pos: int, limit: int, type_code: int, time: int, template_at: int, out_pos: int
 ) -> int:
-    """Write the body of an uncompressed row event whose template is at `texts[template]`."""
-    columns = load_word(memory.texts, template)
+    """Write the body of an uncompressed row event whose template is at `texts[template_at]`."""
+    columns = load_word(memory.texts, template_at)
     pos += memory.state[TABLE_ID_SIZE]
-    flags, _extra, before, after, at = find_images(memory.buf, pos, limit, code, columns)
-    request = find_rows_request(flags & memory.state[ROW_FLAG_MASK], memory.moves)
-    cell = find_session_change(memory.state[SESSION_NUMBER] + 0, request, memory.moves)
+    flags, _extra, before, after, at = find_row_images(memory.buf, pos, limit, type_code, columns)
+    request = find_rows_session_request(flags & memory.state[ROW_FLAG_MASK], memory.moves)
+    cell = find_session_transition(memory.state[SESSION_NUMBER] + 0, request, memory.moves)
     if at < 0 or cell < 0:
         return -2
-    kind = (code - WRITE_ROWS_V1) % VERSION_OFFSET
-    out_pos = write_rows_session(cell, 1000000 * time, memory, out_pos)
+    kind = (type_code - WRITE_ROWS_V1) % VERSION_OFFSET
+    out_pos = write_session_before_rows(cell, 1000000 * time, memory, out_pos)
     memory.state[NEXT_SESSION_NUMBER] = load_word(memory.moves, cell) - 1
     befores = count_present_columns(memory.buf, before, columns)
     afters = count_present_columns(memory.buf, after, columns)
     return write_row_statements(
-        RowMemory(memory.buf, limit, memory.texts, template, memory.out, memory.z),
+        RowKernelBuffers(memory.buf, limit, memory.texts, template_at, memory.out, memory.z),
         at,
         ImageBitmaps(kind, before, befores, after, afters),
-        has_key_columns(memory.buf, before, memory.texts, template) if kind > 0 else 0,
+        has_all_key_columns(memory.buf, before, memory.texts, template_at) if kind > 0 else 0,
         out_pos,
     )
 
 
-@kernel(find_template, write_event_statements, write_rows_with_map, write_position_comment, write_type_name, load_word)
-def write_commented_rows(i: int, events: EventColumns, memory: ScriptMemory, out_pos: int) -> int:
+@kernel(
+    find_table_template,
+    write_rows_as_statements,
+    write_row_event_as_binlog,
+    write_position_comment,
+    write_event_type_name,
+    load_word,
+)
+def write_commented_rows(event_index: int, events: EventColumns, memory: ScriptMemory, out_pos: int) -> int:
     """Write a row event after its comment: as statements, or as BINLOG if it cannot be written as statements."""
-    template = find_template(memory.texts, memory.state[TEMPLATES] + 0, events.maps[i])
+    template = find_table_template(memory.texts, memory.state[TEMPLATES] + 0, events.maps[event_index])
     if memory.state[TRANSACTION_STATE] != IN_TRANSACTION or template == 0:
         return -2
-    code = events.codes[i] + 0
-    time = events.times[i] + 0
-    out_pos = write_position_comment(events.places[i] + 0, memory, out_pos)
-    out_pos = write_type_name(events.types[i] + 0, memory.texts, memory.out, out_pos)
+    code = events.codes[event_index] + 0
+    time = events.times[event_index] + 0
+    out_pos = write_position_comment(events.places[event_index] + 0, memory, out_pos)
+    out_pos = write_event_type_name(events.types[event_index] + 0, memory.texts, memory.out, out_pos)
     if load_word(memory.texts, template + 20) > 0:
-        whole = events.stops[i] - events.ends[i] == memory.state[CHECKSUM_BYTES]
+        whole = events.stops[event_index] - events.ends[event_index] == memory.state[CHECKSUM_BYTES]
         return (
-            write_rows_with_map(events.offsets[i], events.starts[i], events.stops[i], code, memory, template, out_pos)
+            write_row_event_as_binlog(
+                events.offsets[event_index],
+                events.starts[event_index],
+                events.stops[event_index],
+                code,
+                memory,
+                template,
+                out_pos,
+            )
             if whole
             else -2
         )
-    out_pos = write_event_statements(memory, events.starts[i], events.ends[i], code, time, template, out_pos)
+    out_pos = write_rows_as_statements(
+        memory, events.starts[event_index], events.ends[event_index], code, time, template, out_pos
+    )
     if out_pos >= 0:
         memory.state[SESSION_NUMBER] = memory.state[NEXT_SESSION_NUMBER] + 0
         memory.state[SESSION_CHANGED] = 1
@@ -704,21 +761,25 @@ def write_commented_rows(i: int, events: EventColumns, memory: ScriptMemory, out
     return out_pos
 
 
-@kernel(write_rows_binlog, find_statement_end)
-def write_exact_rows(i: int, last: int, events: EventColumns, memory: ScriptMemory, out_pos: int) -> int:
-    """Write the events from the TABLE_MAP `i` to the row event `last` as BINLOG; -1 if the buffer is full."""
-    need = 8 * (last - i + 1) + MAX_EVENT_TEXT
-    for j in range(i, last + 1):
+@kernel(write_statement_as_binlog, find_last_event_of_statement)
+def write_statement_events_as_binlog(
+    event_index: int, last: int, events: EventColumns, memory: ScriptMemory, out_pos: int
+) -> int:
+    """Write the events from the TABLE_MAP `event_index` to the row event `last` as BINLOG; -1 if the buffer is full."""
+    need = 8 * (last - event_index + 1) + MAX_EVENT_TEXT
+    for j in range(event_index, last + 1):
         need += (events.stops[j] - events.offsets[j]) // 3 * 4
-    return -1 if memory.z - out_pos < need else write_rows_binlog(i, last, events, memory, out_pos)
+    return -1 if memory.z - out_pos < need else write_statement_as_binlog(event_index, last, events, memory, out_pos)
 
 
 @kernel(
-    write_transaction_event, write_change_statement, write_commented_rows, write_exact_rows, find_statement,
-    find_statement_end, is_uncompressed_rows,
+    write_transaction_event, write_change_statement, write_commented_rows, write_statement_events_as_binlog,
+    find_statement_after_variables,
+    find_last_event_of_statement, is_uncompressed_row_event,
 )  # fmt: skip
-def write_events(i: int, stop: int, events: EventColumns, memory: ScriptMemory) -> int:
-    """Write the events from `i` on; return the index at which the kernel stopped. Other results are in the state.
+def write_script_events(event_index: int, stop: int, events: EventColumns, memory: ScriptMemory) -> int:
+    """Write the events from `event_index` on; return the index at which the kernel stopped. Other results are in the
+    state.
 
     Rows become statements or BINLOG, see ROWS_AS_STATEMENTS.
     """
@@ -727,26 +788,26 @@ def write_events(i: int, stop: int, events: EventColumns, memory: ScriptMemory) 
     memory.state[LAST_GTID_INDEX] = -1
     memory.state[OUTPUT_FULL] = 0
     memory.state[SESSION_CHANGED] = 0
-    while i < stop:
-        code = events.codes[i]
-        last = i
+    while event_index < stop:
+        code = events.codes[event_index]
+        last = event_index
         in_transaction = memory.state[TRANSACTION_STATE] == IN_TRANSACTION
-        memory.state[CONTAINER_OFFSET] = events.holders[i] + 0
+        memory.state[CONTAINER_OFFSET] = events.holders[event_index] + 0
         if memory.z - done < MAX_EVENT_TEXT:
             memory.state[OUTPUT_FULL] = 1
             break
         if code == TABLE_MAP and as_statements:
-            o = done if in_transaction and events.maps[i] >= 0 else -2
+            o = done if in_transaction and events.maps[event_index] >= 0 else -2
         elif code == TABLE_MAP:
-            last = find_statement_end(i, stop, events, memory) if in_transaction else -1
-            o = write_exact_rows(i, last, events, memory, done) if last >= 0 else -2
-        elif as_statements and is_uncompressed_rows(code) and code != PARTIAL_UPDATE_ROWS:
-            o = write_commented_rows(i, events, memory, done)
+            last = find_last_event_of_statement(event_index, stop, events, memory) if in_transaction else -1
+            o = write_statement_events_as_binlog(event_index, last, events, memory, done) if last >= 0 else -2
+        elif as_statements and is_uncompressed_row_event(code) and code != PARTIAL_UPDATE_ROWS:
+            o = write_commented_rows(event_index, events, memory, done)
         elif in_transaction and (code == QUERY or code == INTVAR or code == RAND):  # noqa: SIM109
-            last = find_statement(i, stop, events, memory)
-            o = write_change_statement(i, last, events.places[max(last, 0)] + 0, events, memory, done)
+            last = find_statement_after_variables(event_index, stop, events, memory)
+            o = write_change_statement(event_index, last, events.places[max(last, 0)] + 0, events, memory, done)
         else:
-            o = write_transaction_event(i, events, code, events.places[i] + 0, memory, done)
+            o = write_transaction_event(event_index, events, code, events.places[event_index] + 0, memory, done)
             if o < 0:
                 break
         if o < 0:
@@ -754,6 +815,6 @@ def write_events(i: int, stop: int, events: EventColumns, memory: ScriptMemory) 
                 memory.state[OUTPUT_FULL] = 1 if done > 0 else 0
             break
         done = o
-        i = last + 1
+        event_index = last + 1
     memory.state[BYTES_WRITTEN] = done
-    return i
+    return event_index

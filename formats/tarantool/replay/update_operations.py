@@ -38,17 +38,19 @@ class UpdateUndeterminedError(Exception):
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def parse_operations(stored: Any, base: int, fields: Mapping[str, int]) -> list[UpdateOperation] | None:
+def parse_operations(
+    stored_operations: Any, index_base: int, field_numbers: Mapping[str, int]
+) -> list[UpdateOperation] | None:
     """Parse the operations of a row, with field numbers that count from 0; None if they have another shape.
 
     Args:
-        base: index_base of the row.
-        fields: names of the space's fields -> their numbers.
+        index_base: index_base of the row.
+        field_numbers: names of the space's fields -> their numbers.
     """
-    if not isinstance(stored, list):
+    if not isinstance(stored_operations, list):
         return None
     result = []
-    for operation in stored:
+    for operation in stored_operations:
         if (
             not isinstance(operation, list)
             or len(operation) < 2
@@ -57,21 +59,21 @@ def parse_operations(stored: Any, base: int, fields: Mapping[str, int]) -> list[
             return None
         arguments = operation[2:]
         if operation[0] == ":" and type(arguments[0]) is int and arguments[0] >= 0:
-            arguments = [arguments[0] - base if arguments[0] >= base else None, *arguments[1:]]
-        result.append((str(operation[0]), _parse_target(operation[1], base, fields), arguments))
+            arguments = [arguments[0] - index_base if arguments[0] >= index_base else None, *arguments[1:]]
+        result.append((str(operation[0]), _parse_target(operation[1], index_base, field_numbers), arguments))
     return result
 
 
-def _parse_target(target: Any, base: int, fields: Mapping[str, int]) -> list[PathStep] | None:
+def _parse_target(target: Any, index_base: int, field_numbers: Mapping[str, int]) -> list[PathStep] | None:
     if type(target) is int:
-        return None if 0 <= target < base else [target - base if target >= 0 else target]
+        return None if 0 <= target < index_base else [target - index_base if target >= 0 else target]
     if not isinstance(target, str):
         return None
-    if target in fields:
-        return [fields[target]]
+    if target in field_numbers:
+        return [field_numbers[target]]
     steps = parse_path(target)
     if steps and isinstance(steps[0], str):
-        steps = [fields[steps[0]], *steps[1:]] if steps[0] in fields else None
+        steps = [field_numbers[steps[0]], *steps[1:]] if steps[0] in field_numbers else None
     return steps
 
 
@@ -91,18 +93,18 @@ def parse_path(path: str) -> list[PathStep] | None:
     return steps or None
 
 
-def check_operations(stored: Any, base: int, fields: Mapping[str, int]) -> str | None:
+def check_operations(stored_operations: Any, index_base: int, field_numbers: Mapping[str, int]) -> str | None:
     """Return the server's message about operations that it cannot decode (`xrow_update_op_decode`); None if it can."""
-    if not isinstance(stored, list):
+    if not isinstance(stored_operations, list):
         return "Illegal parameters, update operations must be an array {{op,..}, {op,..}}"
-    for number, operation in enumerate(stored, 1):
-        fault = _check_operation(number, operation, base, fields)
+    for number, operation in enumerate(stored_operations, 1):
+        fault = _check_operation(number, operation, index_base, field_numbers)
         if fault is not None:
             return fault
     return None
 
 
-def _check_operation(number: int, operation: Any, base: int, fields: Mapping[str, int]) -> str | None:
+def _check_operation(number: int, operation: Any, index_base: int, field_numbers: Mapping[str, int]) -> str | None:
     if not isinstance(operation, list) or not operation:
         return "Illegal parameters, update operation must be an array {op,..}"
     name, count = operation[0], len(operation)
@@ -115,11 +117,11 @@ def _check_operation(number: int, operation: Any, base: int, fields: Mapping[str
         return f"Unknown UPDATE operation #{number}: {text}"
     target = operation[1]
     if type(target) is int:
-        if 0 <= target < base:
+        if 0 <= target < index_base:
             return f"Field {target} was not found in the tuple"
     elif not isinstance(target, str):
         return "Illegal parameters, field id must be a number or a string"
-    elif _parse_target(target, base, fields) is None:
+    elif _parse_target(target, index_base, field_numbers) is None:
         return None if parse_path(target) is None else f"Field '{target}' was not found in the tuple"
     fault = _check_argument(name, target, operation[2])
     if fault is None and name == ":":
@@ -160,18 +162,18 @@ def try_update(
 ) -> list[Any] | None:
     """Apply an UPDATE to a row; None if the result cannot be determined or the server would refuse it."""
     try:
-        return apply_update(row, operations, is_version_3=is_version_3, fills=True)
+        return apply_update(row, operations, is_version_3=is_version_3, fill_gaps_with_null=True)
     except (UpdateRefusedError, UpdateUndeterminedError):
         return None
 
 
 def apply_update(
-    row: list[Any], operations: Sequence[UpdateOperation], *, is_version_3: bool, fills: bool
+    row: list[Any], operations: Sequence[UpdateOperation], *, is_version_3: bool, fill_gaps_with_null: bool
 ) -> list[Any]:
     """Apply an UPDATE to a row.
 
     Args:
-        fills: missing fields before a new field become null (after 2.6).
+        fill_gaps_with_null: missing fields before a new field become null (after 2.6).
 
     Raises:
         UpdateRefusedError: the server refuses the update; the error has its message.
@@ -180,7 +182,7 @@ def apply_update(
     for name, path, arguments in operations:
         if is_version_3 and name == "#" and path is not None and len(path) == 1 and _is_past_end(row, path[0]):
             continue
-        filled = _fill_with_nulls(row, name, path) if fills else row
+        filled = _fill_with_nulls(row, name, path) if fill_gaps_with_null else row
         row = _apply_operation(filled, name, path, arguments, _DECIMAL_DIGITS_3 if is_version_3 else _DECIMAL_DIGITS)
     return row
 
@@ -197,7 +199,9 @@ def apply_upsert(
                 filled, name, path, arguments, _DECIMAL_DIGITS_3 if is_version_3 else _DECIMAL_DIGITS
             )
             field_states += [_CHANGED] * (len(filled) - len(row))
-            _mark_changed(field_states, name, path or [], len(changed) - len(filled), adds=is_version_3)
+            _mark_changed_or_refuse(
+                field_states, name, path or [], len(changed) - len(filled), allows_repeated_sums=is_version_3
+            )
         except UpdateRefusedError:
             continue
         except UpdateUndeterminedError:
@@ -213,11 +217,13 @@ def _is_past_end(row: list[Any], step: PathStep) -> bool:
 _UNCHANGED, _CHANGED, _CHANGED_INSIDE = range(3)
 
 
-def _mark_changed(field_states: list[int], name: str, path: list[PathStep], growth: int, *, adds: bool) -> None:
+def _mark_changed_or_refuse(
+    field_states: list[int], name: str, path: list[PathStep], growth: int, *, allows_repeated_sums: bool
+) -> None:
     """Mark the fields that were changed: the server refuses to change a field twice (`xrow_update_err_double`).
 
     Args:
-        adds: several `+` and `-` on one field are allowed (3.x).
+        allows_repeated_sums: several `+` and `-` on one field are allowed (3.x).
     """
     index = path[0]
     assert isinstance(index, int)
@@ -226,7 +232,7 @@ def _mark_changed(field_states: list[int], name: str, path: list[PathStep], grow
     if len(path) == 1 and growth:
         field_states[index : index - min(growth, 0)] = [_UNCHANGED if name == "!" else _CHANGED] * max(growth, 0)
         return
-    is_repeated_sum = adds and name in "+-" and len(path) == 1
+    is_repeated_sum = allows_repeated_sums and name in "+-" and len(path) == 1
     if field_states[index] == _CHANGED and not is_repeated_sum and (name != "=" or len(path) > 1):
         raise UpdateRefusedError
     if field_states[index] == _CHANGED_INSIDE and (name != "=" or len(path) > 1):
@@ -253,7 +259,7 @@ def _apply_operation(
 def _apply_at_path(value: Any, name: str, path: list[PathStep], arguments: list[Any], digits: int) -> Any:
     """Return a copy of the value with the operation applied at the end of the path."""
     if isinstance(value, dict) and not any(key[:1] == "$" for key in value):
-        _require(isinstance(path[0], str), "can't update a map by an array's index")
+        _refuse_unless(isinstance(path[0], str), "can't update a map by an array's index")
         return _apply_to_map(dict(value), name, str(path[0]), path, arguments, digits)
     if isinstance(value, list) and isinstance(path[0], int):
         return _apply_to_array(list(value), name, path[0], path, arguments, digits)
@@ -266,19 +272,19 @@ def _apply_to_array(
     count, not_found_text = len(items), f"Field {_to_server_step(index)} was not found in the tuple"
     if index < 0:
         index += count + (name == "!" and len(path) == 1)
-    _require(0 <= index <= count, not_found_text)
+    _refuse_unless(0 <= index <= count, not_found_text)
     if len(path) > 1:
-        _require(index < count, not_found_text)
+        _refuse_unless(index < count, not_found_text)
         items[index] = _apply_at_path(items[index], name, path[1:], arguments, digits)
     elif name == "!":
         items.insert(index, arguments[0])
     elif name == "#":
-        _require(index < count and _is_positive(arguments[0]), not_found_text)
+        _refuse_unless(index < count and _is_positive(arguments[0]), not_found_text)
         del items[index : index + arguments[0]]
     elif name == "=" and index == count:
         items.append(arguments[0])
     else:
-        _require(index < count, not_found_text)
+        _refuse_unless(index < count, not_found_text)
         items[index] = _compute_value(name, items[index], arguments, index, digits)
     return items
 
@@ -287,23 +293,23 @@ def _apply_to_map(
     pairs: dict[str, Any], name: str, key: str, path: list[PathStep], arguments: list[Any], digits: int
 ) -> dict[str, Any]:
     if len(path) > 1:
-        _require(key in pairs)
+        _refuse_unless(key in pairs)
         pairs[key] = _apply_at_path(pairs[key], name, path[1:], arguments, digits)
     elif name == "!":
-        _require(key not in pairs)
+        _refuse_unless(key not in pairs)
         pairs[key] = arguments[0]
     elif name == "#":
-        _require(key in pairs and arguments[0] == 1)
+        _refuse_unless(key in pairs and arguments[0] == 1)
         del pairs[key]
     elif name == "=":
         pairs[key] = arguments[0]
     else:
-        _require(key in pairs)
+        _refuse_unless(key in pairs)
         pairs[key] = _compute_value(name, pairs[key], arguments, key, digits)
     return pairs
 
 
-def _require(
+def _refuse_unless(
     condition: bool, text: str = "the field was not found in the tuple, or cannot be changed that way"
 ) -> None:
     if not condition:
@@ -326,37 +332,37 @@ def _compute_value(name: str, old: Any, arguments: list[Any], step: PathStep, di
     if name == "=":
         return arguments[0]
     if name == ":":
-        _require(isinstance(old, str | bytes), _format_argument_error(name, _to_server_step(step), "a string"))
+        _refuse_unless(isinstance(old, str | bytes), _format_argument_error(name, _to_server_step(step), "a string"))
         return _splice(old, *arguments)
     if name in "&|^":
-        _require(
+        _refuse_unless(
             type(old) is int and old >= 0, _format_argument_error(name, _to_server_step(step), "a positive integer")
         )
         return _apply_bitwise(name, old, arguments[0])
-    _require(_is_number(old), _format_argument_error(name, _to_server_step(step), "a number"))
-    return _add_numbers(old, arguments[0], name == "-", digits)
+    _refuse_unless(_is_number(old), _format_argument_error(name, _to_server_step(step), "a number"))
+    return _add_or_subtract(old, arguments[0], name == "-", digits)
 
 
 def _apply_bitwise(name: str, a: Any, b: Any) -> int:
-    _require(type(a) is int and type(b) is int and a >= 0 and b >= 0)
+    _refuse_unless(type(a) is int and type(b) is int and a >= 0 and b >= 0)
     result: int = a & b if name == "&" else a | b if name == "|" else a ^ b
     return result
 
 
-def _add_numbers(a: Any, b: Any, negative: bool, digits: int) -> Any:
+def _add_or_subtract(a: Any, b: Any, subtract: bool, digits: int) -> Any:
     """Add or subtract: two integers give an integer, a decimal gives a decimal, else a double
     (`xrow_update_arith_make`).
     """
     if type(a) is int and type(b) is int:
-        total: int = a - b if negative else a + b
-        _require(
-            _MIN_INT <= total <= _MAX_UINT, f"Integer overflow when performing '{'-' if negative else '+'}' operation"
+        total: int = a - b if subtract else a + b
+        _refuse_unless(
+            _MIN_INT <= total <= _MAX_UINT, f"Integer overflow when performing '{'-' if subtract else '+'}' operation"
         )
         return total
     if _is_decimal(a) or _is_decimal(b):
-        return _add_decimals(a, b, negative, digits)
-    _require(type(a) in (int, float) and type(b) in (int, float))
-    return float(a) - float(b) if negative else float(a) + float(b)
+        return _add_decimals(a, b, subtract, digits)
+    _refuse_unless(type(a) in (int, float) and type(b) in (int, float))
+    return float(a) - float(b) if subtract else float(a) + float(b)
 
 
 def _is_decimal(value: Any) -> bool:
@@ -377,21 +383,21 @@ def _to_decimal(value: Any) -> Decimal:
     if _is_decimal(value):
         return Decimal(value["$decimal"])
     if type(value) is float:
-        _require(math.isfinite(value))
+        _refuse_unless(math.isfinite(value))
         return Decimal(f"{value:.{_DOUBLE_DIGITS}g}")
-    _require(type(value) is int)
+    _refuse_unless(type(value) is int)
     return Decimal(value)
 
 
 def _splice(old: Any, start: Any, cut_size: Any, text: Any) -> Any:
-    _require(
+    _refuse_unless(
         isinstance(old, str | bytes) and isinstance(text, str | bytes) and type(start) is int and type(cut_size) is int
     )
     data, insertion = (one.encode() if isinstance(one, str) else one for one in (old, text))
     size = len(data)
     if start < 0:
         start += size + 1
-        _require(start >= 0)
+        _refuse_unless(start >= 0)
     start = min(start, size)
     cut_size = max(0, cut_size + size - start) if cut_size < 0 else min(cut_size, size - start)
     joined = data[:start] + insertion + data[start + cut_size :]

@@ -14,7 +14,7 @@ from binlogtool.errors import UsageError
 from binlogtool.format_api.row_output_interfaces import qualify_name
 from binlogtool.formats.binlog_events.event_schemas import QueryParts
 from binlogtool.formats.binlog_events.status_variables import decode_status_variables
-from binlogtool.formats.binlog_events.values.column_types import charset_decoder, charset_of_collation
+from binlogtool.formats.binlog_events.values.column_types import charset_of_collation, get_charset_decoder
 from binlogtool.formats.binlog_events.wire_format import parse_version_numbers
 
 # --- SQL scripts as statements and words ---
@@ -114,32 +114,34 @@ def _iter_statement_texts(sql: str) -> Iterator[tuple[int, str]]:
     yield begin, "".join(parts) + sql[at:]
 
 
-def skip_gap(sql: str, at: int = 0) -> int:
+def find_next_word_offset(sql: str, offset: int = 0) -> int:
     """Return the offset of the next word, after blanks, comments and the marks of executable comments.
 
     At the start of a statement, MariaDB's `SET STATEMENT variable=value, … FOR` is skipped too. This is a loop because
     a pattern that includes the gap would backtrack through its parts whenever the rest does not match.
     """
-    start = at
-    while (match := _GAP.match(sql, at)) is not None:
-        at = match.end()
-    if not start and (match := _SET_STATEMENT.match(sql, at)) is not None:
-        after_for = _find_for_end(sql, match.end())
-        return at if after_for is None else skip_gap(sql, after_for)
-    return at
+    start = offset
+    while (match := _GAP.match(sql, offset)) is not None:
+        offset = match.end()
+    if not start and (match := _SET_STATEMENT.match(sql, offset)) is not None:
+        after_for = _find_end_of_set_statement(sql, match.end())
+        return offset if after_for is None else find_next_word_offset(sql, after_for)
+    return offset
 
 
 _SET_STATEMENT = re.compile(r"SET\s+STATEMENT\b", re.IGNORECASE)
 _SET_PIECES = re.compile(rf"{SINGLE_QUOTED}|{DOUBLE_QUOTED}|`[^`]*`|{COMMENT}|[()]|\bFOR\b", re.DOTALL | re.IGNORECASE)
 
 
-def is_undecided(sql: str) -> bool:
+def is_too_short_for_keyword(sql_prefix: str) -> bool:
     """Return whether the given prefix of a statement is too short to contain its first keyword."""
-    at = skip_gap(sql)
-    return len(sql) - at < 32 or sql[at : at + 2] == "/*" or _SET_STATEMENT.match(sql, at) is not None
+    at = find_next_word_offset(sql_prefix)
+    return (
+        len(sql_prefix) - at < 32 or sql_prefix[at : at + 2] == "/*" or _SET_STATEMENT.match(sql_prefix, at) is not None
+    )
 
 
-def _find_for_end(sql: str, at: int) -> int | None:
+def _find_end_of_set_statement(sql: str, at: int) -> int | None:
     """Return the end of the FOR that closes the variables of SET STATEMENT; None if there is no such FOR."""
     depth = 0
     for match in _SET_PIECES.finditer(sql, at):
@@ -187,8 +189,8 @@ MODE_NO_BACKSLASH_ESCAPES of the servers).
 _COMMENTS = rf"--(?=\s|\Z)[^\n]*|\#[^\n]*|{COMMENT}"
 
 
-def normalize_statement(sql: bytes, parts: QueryParts) -> str:
-    """Return the text of a statement of the log in default quoting, see `normalize_quotes`.
+def decode_statement_with_default_quotes(sql: bytes, query_parts: QueryParts) -> str:
+    """Return the text of a statement of the log in default quoting, see `rewrite_to_default_quotes`.
 
     Args:
         sql: the statement, uncompressed.
@@ -196,33 +198,39 @@ def normalize_statement(sql: bytes, parts: QueryParts) -> str:
     Raises:
         MalformedError: its status variables cannot be read.
     """
-    status = decode_status_variables(parts.status_vars)
-    decoder = charset_decoder(charset_of_collation(status["charset"]["client"])) if "charset" in status else None
+    status = decode_status_variables(query_parts.status_vars)
+    decoder = get_charset_decoder(charset_of_collation(status["charset"]["client"])) if "charset" in status else None
     text = decoder(sql) if decoder is not None else None
     if not isinstance(text, str):
         text = sql.decode("utf-8", "surrogateescape")
-    return normalize_quotes(text, status.get("sql_mode", 0))
+    return rewrite_to_default_quotes(text, status.get("sql_mode", 0))
 
 
-def normalize_quotes(sql: str, mode: int) -> str:
-    """Return a statement rewritten for a mode without ANSI_QUOTES and NO_BACKSLASH_ESCAPES; `mode`: its sql_mode."""
-    mode &= ANSI_QUOTES | NO_BACKSLASH_ESCAPES
-    return sql if not mode else _quoting_pattern(mode).sub(lambda match: _normalize_part(match[0], mode), sql)
+def rewrite_to_default_quotes(sql: str, sql_mode: int) -> str:
+    """Return a statement rewritten for a mode without ANSI_QUOTES and NO_BACKSLASH_ESCAPES; `sql_mode`: its
+    sql_mode.
+    """
+    sql_mode &= ANSI_QUOTES | NO_BACKSLASH_ESCAPES
+    return (
+        sql
+        if not sql_mode
+        else _quoting_pattern(sql_mode).sub(lambda match: _rewrite_token_quotes(match[0], sql_mode), sql)
+    )
 
 
 @cache
-def _quoting_pattern(mode: int) -> re.Pattern[str]:
+def _quoting_pattern(sql_mode: int) -> re.Pattern[str]:
     """Return the pattern of strings, names and comments in this sql_mode."""
-    single = "'[^']*(?:'|\\Z)" if mode & NO_BACKSLASH_ESCAPES else SINGLE_QUOTED
+    single = "'[^']*(?:'|\\Z)" if sql_mode & NO_BACKSLASH_ESCAPES else SINGLE_QUOTED
     double = '"[^"]*(?:""[^"]*)*(?:"|\\Z)'  # in both modes a backslash in double quotes is an ordinary character
     return re.compile(f"`[^`]*`|{single}|{double}|{_COMMENTS}", re.DOTALL)
 
 
-def _normalize_part(part: str, mode: int) -> str:
+def _rewrite_token_quotes(token: str, sql_mode: int) -> str:
     """Return a string, name or comment in default quoting."""
-    if part[0] == '"' and mode & ANSI_QUOTES and part.count('"') % 2 == 0:  # otherwise it is not closed
-        return "`" + part[1:-1].replace('""', '"').replace("`", "``") + "`"
-    return part.replace("\\", "\\\\") if part[0] in "'\"" and mode & NO_BACKSLASH_ESCAPES else part
+    if token[0] == '"' and sql_mode & ANSI_QUOTES and token.count('"') % 2 == 0:  # otherwise it is not closed
+        return "`" + token[1:-1].replace('""', '"').replace("`", "``") + "`"
+    return token.replace("\\", "\\\\") if token[0] in "'\"" and sql_mode & NO_BACKSLASH_ESCAPES else token
 
 
 # --- Executable comments that a server ignores ---
@@ -243,7 +251,7 @@ def strip_ignored_comments(sql: str, server_version: str) -> str:
     mariadb, parts, at = "mariadb" in server_version.lower(), list[str](), 0
     while (match := _COMMENT_PATTERN.search(sql, at)) is not None:
         end = match.end()
-        if match[1] is not None and not _is_executed(match, number, is_mariadb=mariadb):
+        if match[1] is not None and not _is_comment_executed(match, number, is_mariadb=mariadb):
             close = sql.find("*/", end)
             parts.append(sql[at : match.start()] + " ")
             at = len(sql) if close < 0 else close + 2
@@ -253,12 +261,14 @@ def strip_ignored_comments(sql: str, server_version: str) -> str:
     return "".join(parts) + sql[at:]
 
 
-def _is_executed(match: re.Match[str], number: int, *, is_mariadb: bool) -> bool:
+def _is_comment_executed(match: re.Match[str], server_version_number: int, *, is_mariadb: bool) -> bool:
     """Return whether a server executes an executable comment."""
     if match[1] and not is_mariadb:
         return False
     required_version = int(match[2] or 0)
-    return required_version <= number and not (is_mariadb and not match[1] and required_version in _NOT_FOR_MARIADB)
+    return required_version <= server_version_number and not (
+        is_mariadb and not match[1] and required_version in _NOT_FOR_MARIADB
+    )
 
 
 # --- Tables named in the statements of a log ---
@@ -283,15 +293,15 @@ class DeclaredKey(NamedTuple):
     parts: tuple[tuple[int, int], ...]
 
 
-def may_be_table_statement(sql: bytes) -> bool:
+def may_be_ddl_statement(sql: bytes) -> bool:
     """Return whether the beginning of a statement may be that of a kind that this module supports.
 
     Usually its first bytes decide.
     """
     text = sql[:_MAX_START].decode("latin-1")
-    if len(sql) > _MAX_START and is_undecided(text):
+    if len(sql) > _MAX_START and is_too_short_for_keyword(text):
         text = sql.decode("latin-1")
-    return DDL_VERB.match(text, skip_gap(text)) is not None
+    return DDL_VERB.match(text, find_next_word_offset(text)) is not None
 
 
 def mentions_any_table(sql: str, database: str, tables: Collection[str]) -> bool:
@@ -317,21 +327,21 @@ def unquote_sql_name(name: str) -> str:
 # -- keys --------------------------------------------------------------------------------------------------------------
 
 
-def find_declared_key(items: Sequence[list[SqlWord]]) -> DeclaredKey | None:
+def find_declared_primary_key(definition_items: Sequence[list[SqlWord]]) -> DeclaredKey | None:
     """Return the primary key that the items of a table definition declare; None if they declare none."""
-    columns = [item for item in items if item and not is_key_clause(item)]
+    columns = [item for item in definition_items if item and not is_key_or_other_clause(item)]
     names = [item[0].text.lower() for item in columns]
-    for item in items:
+    for item in definition_items:
         parts = parse_key_parts(item) if "PRIMARY" in [word.upper for word in item] else ()
-        if parts and is_key_clause(item) and all(name in names for name, _ in parts):
+        if parts and is_key_or_other_clause(item) and all(name in names for name, _ in parts):
             return DeclaredKey(len(columns), tuple((names.index(name), size) for name, size in parts))
     for index, item in enumerate(columns):
-        if _is_key_column(item):
+        if _is_primary_key_column(item):
             return DeclaredKey(len(columns), ((index, 0),))
     return None
 
 
-def split_parenthesized(words: Sequence[SqlWord]) -> tuple[list[list[SqlWord]], int]:
+def split_words_in_parentheses(words: Sequence[SqlWord]) -> tuple[list[list[SqlWord]], int]:
     """Return the words in the first parentheses, split at commas, and the index after them; 0 = not closed."""
     items, depth = [list[SqlWord]()], 0
     for at, word in enumerate(words):
@@ -349,9 +359,9 @@ _CLAUSES = {"PRIMARY", "KEY", "INDEX", "UNIQUE", "FULLTEXT", "SPATIAL", "CONSTRA
 _CLAUSE_PAIRS = (["PERIOD", "FOR"], ["VECTOR", "KEY"], ["VECTOR", "INDEX"])
 
 
-def is_key_clause(item: Sequence[SqlWord]) -> bool:
+def is_key_or_other_clause(definition_item: Sequence[SqlWord]) -> bool:
     """Return whether an item of a table definition is a key or another clause instead of a column."""
-    return item[0].upper in _CLAUSES or [word.upper for word in item[:2]] in _CLAUSE_PAIRS
+    return definition_item[0].upper in _CLAUSES or [word.upper for word in definition_item[:2]] in _CLAUSE_PAIRS
 
 
 MAX_SIZE_DIGITS = 20
@@ -374,9 +384,9 @@ def parse_key_parts(words: Sequence[SqlWord]) -> tuple[KeyPart, ...]:
     return tuple(parts)
 
 
-def _is_key_column(item: list[SqlWord]) -> bool:
+def _is_primary_key_column(definition_item: list[SqlWord]) -> bool:
     """Return whether a column definition declares the primary key."""
-    upper_words = [word.upper for word in item[1:]]
+    upper_words = [word.upper for word in definition_item[1:]]
     return any(
         word == "PRIMARY" or (word == "KEY" and upper_words[max(at - 1, 0)] not in ("UNIQUE", "PRIMARY", "COLUMN"))
         for at, word in enumerate(upper_words)
@@ -403,11 +413,11 @@ class StatementReader:
     """Reader of the words of one statement.
 
     Raises:
-        UsageError: the statement does not follow the lexical rules, or `read_name` finds no name.
+        UsageError: the statement does not follow the lexical rules, or `read_table_name` finds no name.
     """
 
     def __init__(self, sql: str) -> None:
-        statement = next(iter(split_statements(sql[skip_gap(sql) :])), SqlStatement(1, ";"))
+        statement = next(iter(split_statements(sql[find_next_word_offset(sql) :])), SqlStatement(1, ";"))
         first, *rest = statement.text.split(None, 1)
         if first.upper() in ("CREATE", "ALTER", "DROP"):
             self.words = split_words(statement)
@@ -435,7 +445,7 @@ class StatementReader:
         self.at += len(expected)
         return True
 
-    def read_name(self) -> TableName:
+    def read_table_name(self) -> TableName:
         """Read the name of a table."""
         parts = self.words[self.at : self.at + 3]
         if not parts or parts[0].upper in (",", "(", ")", ".", "="):
@@ -446,7 +456,7 @@ class StatementReader:
         self.at += 1
         return (parts[0].text,)
 
-    def skip_wait(self) -> None:
+    def skip_wait_option(self) -> None:
         """Skip WAIT n and NOWAIT."""
         if self.skip_words_if_next("WAIT"):
             self.at += 1

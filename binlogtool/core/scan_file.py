@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.core import unpack_payloads
-from binlogtool.core.damage_causes import CauseFinder, DamagedRegion, find_end_past_file
+from binlogtool.core.damage_causes import CauseFinder, DamagedRegion, find_frame_end_past_file
 from binlogtool.core.open_file import HEAD_BYTES, Source, Window
 from binlogtool.core.resync import Resynchronizer, ResyncPoint
 from binlogtool.core.unpack_payloads import BadPayload, FrameRun, PartlyBadFrame, PayloadReader
@@ -61,10 +61,10 @@ class SalvagedRecords(NamedTuple):
 class UnprovenReader(Protocol):
     """Reader of unproven records during a scan."""
 
-    def read_damage(self, damage: DamagedRange) -> Iterator[SalvagedRecords]:
+    def salvage_damaged_range(self, damage: DamagedRange) -> Iterator[SalvagedRecords]:
         """Yield the well-framed records in a damaged range."""
 
-    def read_batch(self, batch: Batch) -> Iterator[SalvagedRecords]:
+    def salvage_records_ending_in(self, batch: Batch) -> Iterator[SalvagedRecords]:
         """Yield the records that begin in damaged ranges and end in these frames."""
 
     def finish(self) -> Iterator[SalvagedRecords]:
@@ -167,7 +167,7 @@ class ScanAccounting(msgspec.Struct):
             if isinstance(item, Finding):
                 start = item.offset or 0
                 if item.severity is Severity.ERROR:
-                    self._note_damage(start)
+                    self._record_first_damage(start)
                 tail = "damaged" if item.severity is Severity.ERROR else "torn_tail"
                 yield DamagedRange(start, start + item.length, (item,), tail=tail, payload=True)
                 continue
@@ -213,7 +213,7 @@ class ScanAccounting(msgspec.Struct):
             self._explain_finding(replace(one, record=self.records + (one.record or 0)), data)
             for one in partial.findings
         )
-        self._note_damage(start)
+        self._record_first_damage(start)
         framed = None if partial.framed_rows is None else self._make_batch(window.base, view, partial.framed_rows)
         good_batch = self._account_batch(self._make_batch(window.base, view, partial.good_rows))
         lost = 0 if any(partial.good_rows.packed) else partial.lost_bytes
@@ -223,7 +223,7 @@ class ScanAccounting(msgspec.Struct):
 
     def _number_inner(self, inner: Mapping[int, Batch]) -> Mapping[int, Batch]:
         """Return the same inner batches with the record numbers of the frames that contain them."""
-        return {i: batch.with_first_record(self.records + i) for i, batch in inner.items()} if inner else inner
+        return {i: batch.copy_with_first_record(self.records + i) for i, batch in inner.items()} if inner else inner
 
     def _account_bad_payload(self, window: Window, bad: BadPayload) -> DamagedRange:
         """Account for a complete frame at its declared position whose content is wrong."""
@@ -233,7 +233,7 @@ class ScanAccounting(msgspec.Struct):
         if item.id in BEYOND_LIMITS:
             self.account.unknown += end - start
             return DamagedRange(start, end, (item,), payload=True)
-        self._note_damage(start)
+        self._record_first_damage(start)
         self.account.damaged += end - start
         hollow = bad.stored == 0 and not any(memoryview(window.buffer)[bad.end - _TORN_ZEROS : bad.end])
         return DamagedRange(start, end, (item,), payload=True, hollow=hollow)
@@ -262,7 +262,7 @@ class ScanAccounting(msgspec.Struct):
             self.valid_after_damage += count
         return batch
 
-    def _note_damage(self, start: int) -> None:
+    def _record_first_damage(self, start: int) -> None:
         if self.first_damage is None:
             self.first_damage = start
 
@@ -272,7 +272,7 @@ class ScanAccounting(msgspec.Struct):
             return item
         if self._cause_finder is None:
             self._cause_finder = CauseFinder(self.source, self.format.name, self.layout.frame, self.backend)
-        return self._cause_finder.add_cause(item, region)
+        return self._cause_finder.add_cause_to_finding(item, region)
 
     def _explain_finding(self, item: Finding, data: memoryview) -> Finding:
         explain = self.format.validation.explain_damage
@@ -309,7 +309,7 @@ class ScanAccounting(msgspec.Struct):
         skipped = make_finding(
             "damaged-range", position, size, text, record=self.records, next_provable=resync_point.offset
         )
-        self._note_damage(position)
+        self._record_first_damage(position)
         self.account.damaged += size
         length = min(
             item.length, resync_point.offset - (item.offset or 0)
@@ -366,7 +366,7 @@ class ScanAccounting(msgspec.Struct):
         end = self.window.end
         self.account.add(tail, end - position)
         if tail == "damaged":
-            self._note_damage(position)
+            self._record_first_damage(position)
         is_silent = self.live and tail in ("torn_tail", "preallocated")
         findings = () if is_silent else (item, *further_findings)
         self.tail_findings += findings
@@ -394,12 +394,12 @@ class Scan(ScanAccounting):
 
     def segments(self) -> Iterator[Batch | DamagedRange]:
         """Yield batches and damaged ranges in file order, without gaps between them."""
-        return (one for one in self.read_segments() if not isinstance(one, SalvagedRecords))
+        return (one for one in self.iter_segments_and_salvaged() if not isinstance(one, SalvagedRecords))
 
-    def read_segments(self) -> Iterator[Batch | DamagedRange | SalvagedRecords]:
+    def iter_segments_and_salvaged(self) -> Iterator[Batch | DamagedRange | SalvagedRecords]:
         """Yield the segments and the salvaged records in file order."""
         layout = self.layout
-        self.window = self.window or Window(self.source, self._chunk_bytes())
+        self.window = self.window or Window(self.source, self._choose_read_bytes())
         self._deadline = None if self.limits.timeout is None else time.monotonic() + self.limits.timeout
         self.closed = False if layout.frame.end_mark else None
         if not layout.readable:
@@ -408,7 +408,7 @@ class Scan(ScanAccounting):
         self.account.header = layout.frames_at
         self.good_end = self.end = layout.frames_at
         first = layout.frames_at if self.begin is None else self.begin
-        chain = self._join_torn_tail(self._walk_chain(self.window, first))
+        chain = self._join_hollow_frame_and_zeros(self._walk_chain(self.window, first))
         make_assembler = layout.make_assembler if self.rows else None
         if make_assembler is not None:
             yield from self._assemble_records(chain, make_assembler(self.backend.compile_kernel))
@@ -427,7 +427,7 @@ class Scan(ScanAccounting):
         for segment in chain:
             yield segment
             if isinstance(segment, DamagedRange):
-                yield from unproven_reader.read_damage(segment)
+                yield from unproven_reader.salvage_damaged_range(segment)
 
     def _assemble_records(
         self, chain: Iterator[Batch | DamagedRange], assembler: Assembler
@@ -439,19 +439,23 @@ class Scan(ScanAccounting):
                 yield segment
                 items = self._count_records(assembler.skip_damage(segment.start, segment.end))
                 yield from (
-                    items if unproven_reader is None else merge_by_offset(items, unproven_reader.read_damage(segment))
+                    items
+                    if unproven_reader is None
+                    else merge_by_offset(items, unproven_reader.salvage_damaged_range(segment))
                 )
             else:
                 items = self._count_records(assembler.assemble(segment))
                 yield from (
-                    items if unproven_reader is None else merge_by_offset(items, unproven_reader.read_batch(segment))
+                    items
+                    if unproven_reader is None
+                    else merge_by_offset(items, unproven_reader.salvage_records_ending_in(segment))
                 )
                 self.records = assembler.next_number  # at level `event` the items are parts of some records
         if self.incomplete is None:
             items = self._count_records(assembler.finish())
             yield from items if unproven_reader is None else merge_by_offset(items, unproven_reader.finish())
 
-    def _chunk_bytes(self) -> int:
+    def _choose_read_bytes(self) -> int:
         """Return the number of bytes per read: at most the size of a record, to notice longer ones, and of the file."""
         chunk = _CHUNK_BYTES.get(self.backend.name, MIB) if self.rows else MIB
         if self.source.size is not None:
@@ -473,10 +477,10 @@ class Scan(ScanAccounting):
         if self.end:
             yield DamagedRange(0, self.end, (), is_followed=False)
 
-    def _join_torn_tail(self, chain: Iterator[Batch | DamagedRange]) -> Iterator[Batch | DamagedRange]:
+    def _join_hollow_frame_and_zeros(self, segments: Iterator[Batch | DamagedRange]) -> Iterator[Batch | DamagedRange]:
         """Join a hollow frame with the zeros up to the end of the file: together they are one torn tail."""
         hollow: DamagedRange | None = None
-        for segment in chain:
+        for segment in segments:
             if hollow is not None and isinstance(segment, DamagedRange) and segment.tail == "preallocated":
                 yield self._account_torn_tail(hollow, segment.end)
                 return
@@ -494,14 +498,14 @@ class Scan(ScanAccounting):
         if resynchronizer is not None and resynchronizer.exhausted:
             self.incomplete = "the work limit of the search for the next provable record was reached"
         while not window.ended:
-            start = window.skip_hole(window.end)
-            window.load(start, start + MIB)
+            start = window.find_hole_end(window.end)
+            window.load_range(start, start + MIB)
 
     def _walk_chain(self, window: Window, position: int) -> Iterator[Batch | DamagedRange]:
         scanner = self._get_scanner()
         need = position + 1
         while not self._is_incomplete():
-            window.load(position, need)
+            window.load_range(position, need)
             table, stop = scanner.scan(window.buffer, position - window.base, window.length, not window.ended)
             resumed_at = (yield from self._read_good_frames(window, table)) if table.count else None
             if resumed_at is not None:
@@ -528,7 +532,7 @@ class Scan(ScanAccounting):
             if self._switch_level_if_needed(window, position):
                 scanner, need = self._get_scanner(), position + 1
                 continue
-            resumed_at = yield from self._handle_damage(window, position, stop)
+            resumed_at = yield from self._account_damage_and_resync(window, position, stop)
             if resumed_at is None:
                 return
             position, need = resumed_at, resumed_at + 1
@@ -547,7 +551,7 @@ class Scan(ScanAccounting):
         frame = self.layout.frame
         if frame.next_level is None or position == self._level_changed_at:
             return False
-        window.load(position, position + HEAD_BYTES)
+        window.load_range(position, position + HEAD_BYTES)
         new_level = frame.next_level(bytes(window.view(position, position + HEAD_BYTES)), self.layout.context)
         if new_level is None or new_level is frame:
             return False
@@ -593,30 +597,32 @@ class Scan(ScanAccounting):
     def _find_frame_inside(self, window: Window, bad: BadPayload) -> int | None:
         if bad.framed:
             return None
-        return self._get_resynchronizer(window).find_inside(window.base + bad.start + 1, window.base + bad.end)
+        return self._get_resynchronizer(window).find_proven_frame_inside(
+            window.base + bad.start + 1, window.base + bad.end
+        )
 
-    def _handle_damage(
+    def _account_damage_and_resync(
         self, window: Window, position: int, stop: ScanStop
     ) -> Generator[DamagedRange, None, int | None]:
         """Handle a position without a good frame: end mark, damage or tail; return where to continue, or None."""
         mark = self.layout.frame.end_mark
         if mark is not None and self._is_end_mark_at(window, position, mark):
-            return (yield from self._handle_end_mark(window, position, mark))
+            return (yield from self._account_end_mark(window, position, mark))
         item = self._diagnose_frame(window, position, stop)  # before the window moves on
         declared_end = window.base + stop.need if stop.reason == StopReason.CHECKSUM else -1
         end_past_file = -1
         if self.causes and stop.reason == StopReason.SHORT:
-            end_past_file = find_end_past_file(
+            end_past_file = find_frame_end_past_file(
                 self._get_scanner(), window.view(position, window.end), position, stop.need - stop.at
             )
         resynchronizer = self._get_resynchronizer(window)
         if self.unproven_reader is not None and self.source.size is None:  # a stream can be read only once
             window.kept_from, window.max_kept_bytes = position, self.limits.max_memory // _HELD_FRACTION
-        resync_point = resynchronizer.find(position, declared_end)
+        resync_point = resynchronizer.find_resync_point(position, declared_end)
         if resync_point is None:
             self._read_to_end(window, resynchronizer)
             if self.incomplete is not None:
-                self._note_damage(position)
+                self._record_first_damage(position)
                 yield DamagedRange(position, window.end, (item,), is_followed=False)
             else:
                 yield self._classify_tail(position, declared_end, resynchronizer.data_end, stop, item)
@@ -631,17 +637,19 @@ class Scan(ScanAccounting):
         return self._resynchronizer
 
     def _is_end_mark_at(self, window: Window, position: int, mark: bytes) -> bool:
-        window.load(position, position + len(mark) + 1)
+        window.load_range(position, position + len(mark) + 1)
         return bytes(window.view(position, position + len(mark))) == mark
 
-    def _handle_end_mark(self, window: Window, position: int, mark: bytes) -> Generator[DamagedRange, None, int | None]:
+    def _account_end_mark(
+        self, window: Window, position: int, mark: bytes
+    ) -> Generator[DamagedRange, None, int | None]:
         """Handle the end mark: the file is closed, and nothing may follow."""
         self.closed = True
         mark_end = position + len(mark)
         if window.ended and window.end == mark_end:
             self.account.header += len(mark)
             return None
-        resync_point = self._get_resynchronizer(window).find(mark_end - 1)
+        resync_point = self._get_resynchronizer(window).find_resync_point(mark_end - 1)
         stop = window.end if resync_point is None else resync_point.offset
         message = f"{stop - mark_end:,} bytes after the end mark" if stop > mark_end else "records after the end mark"
         item = make_finding("garbage-tail", position, stop - position, message, record=self.records)

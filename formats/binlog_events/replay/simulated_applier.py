@@ -17,12 +17,12 @@ from binlogtool.errors import UsageError
 from binlogtool.format_api.format import DecodedRecords
 from binlogtool.format_api.replay_rules import APPLIED, REJECTED, SKIPPED, RecordOutcome
 from binlogtool.formats.binlog_events.ddl.parse_ddl import parse_ddl
-from binlogtool.formats.binlog_events.ddl.statements import mentions_any_table
+from binlogtool.formats.binlog_events.ddl.split_sql_statements import mentions_any_table
 from binlogtool.formats.binlog_events.gtid.gtid_sets import (
     GtidSet,
     IntervalSet,
     format_gtid_set,
-    get_source_domain,
+    get_mariadb_domain,
     parse_gtid_set,
     split_gtid,
 )
@@ -33,7 +33,7 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     QueryKind,
     XaFinish,
     XaId,
-    get_text_kind,
+    get_statement_text_kind,
     parse_xa_finish,
 )
 from binlogtool.formats.binlog_events.wire_format import (
@@ -81,34 +81,39 @@ class ApplierTransaction(msgspec.Struct):
     permanent: list[tuple[int, int]] = msgspec.field(default_factory=list)
     savepoints: dict[str, int] = msgspec.field(default_factory=dict)
 
-    def mark_permanent(self, number: int) -> None:
+    def mark_record_permanent(self, record_number: int) -> None:
         """Record that a record changes a non-transactional table."""
-        if self.permanent and self.permanent[-1][1] == number:
-            self.permanent[-1] = self.permanent[-1][0], number + 1
+        if self.permanent and self.permanent[-1][1] == record_number:
+            self.permanent[-1] = self.permanent[-1][0], record_number + 1
         elif len(self.permanent) < MAX_PARTS:
-            self.permanent.append((number, number + 1))
+            self.permanent.append((record_number, record_number + 1))
 
-    def roll_back(self, first: int, stop: int, verdict: RulingVerdict) -> None:
+    def mark_rolled_back(self, first_record: int, stop_record: int, verdict: RulingVerdict) -> None:
         """Mark the records `[first, stop)` as rolled back, except for permanent ones."""
-        del self.parts[bisect_left(self.parts, (first,)) :]
-        position = first
+        del self.parts[bisect_left(self.parts, (first_record,)) :]
+        position = first_record
         for low, high in self.permanent:
-            if high > first and low >= position:
-                self.parts += [TransactionPart(position, low, verdict), TransactionPart(low, min(high, stop), _STAYS)]
+            if high > first_record and low >= position:
+                self.parts += [
+                    TransactionPart(position, low, verdict),
+                    TransactionPart(low, min(high, stop_record), _STAYS),
+                ]
                 position = high
-        self.parts.append(TransactionPart(position, stop, verdict))
+        self.parts.append(TransactionPart(position, stop_record, verdict))
 
-    def iter_rulings(self, stop: int, verdict: RulingVerdict) -> Iterator[RecordOutcome]:
-        """Yield the outcomes on its records up to `stop`; `verdict` applies to records without their own."""
+    def iter_record_outcomes(self, stop_record: int, default_verdict: RulingVerdict) -> Iterator[RecordOutcome]:
+        """Yield the outcomes on its records up to `stop_record`; `default_verdict` applies to records without their
+        own.
+        """
         position = self.first_record
         for part in self.parts if self.verdict is None else ():
             if part.first > position:
-                yield RecordOutcome(position, part.first, *verdict)
+                yield RecordOutcome(position, part.first, *default_verdict)
             if part.stop > max(part.first, position):
                 yield RecordOutcome(max(part.first, position), part.stop, *part.verdict)
             position = max(position, part.stop)
-        if stop > position:
-            yield RecordOutcome(position, stop, *(self.verdict or verdict))
+        if stop_record > position:
+            yield RecordOutcome(position, stop_record, *(self.verdict or default_verdict))
 
 
 # --- Statements and texts of event bodies ---
@@ -116,15 +121,15 @@ class ApplierTransaction(msgspec.Struct):
 
 def classify_statement(sql: str) -> QueryKind:
     """Return the effect of a statement on its transaction."""
-    return get_text_kind(sql[:MAX_WORD_SIZE].encode("utf-8", "replace"))
+    return get_statement_text_kind(sql[:MAX_WORD_SIZE].encode("utf-8", "replace"))
 
 
-def as_text(value: Any) -> str:
+def decode_body_text(value: Any) -> str:
     """Return a text from a body; it is bytes if it is not UTF-8."""
     return value.decode("latin-1") if isinstance(value, bytes) else value if isinstance(value, str) else ""
 
 
-def as_bytes(value: Any) -> bytes:
+def encode_body_text(value: Any) -> bytes:
     """Return a text from a body as bytes."""
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")
 
@@ -173,27 +178,27 @@ class ExecutedGtids(msgspec.Struct):
 
     def __contains__(self, gtid: str) -> bool:
         source, number = split_gtid(gtid)
-        domain = get_source_domain(source)
+        domain = get_mariadb_domain(source)
         if domain is None:
             return source in self.sources and number in self.sources[source]
         return domain in self.domains and number <= self.domains[domain][1]
 
-    def add(self, gtid: str) -> None:
+    def add_gtid(self, gtid: str) -> None:
         """Add one transaction; in a MariaDB domain the last added one is the position, even if its number is lower."""
         source, number = split_gtid(gtid)
-        domain = get_source_domain(source)
+        domain = get_mariadb_domain(source)
         if domain is None:
-            self.sources.setdefault(source, IntervalSet()).add(number, number + 1)
+            self.sources.setdefault(source, IntervalSet()).add_interval(number, number + 1)
         else:
             self.domains[domain] = int(source.partition("-")[2]), number
 
     def add_all(self, other: ExecutedGtids) -> None:
         """Add the transactions of another set; in a MariaDB domain its position replaces the earlier one."""
-        _add_set(self.sources, GtidSet(other.sources))
+        _add_gtid_set(self.sources, GtidSet(other.sources))
         self.domains.update(other.domains)
 
     @property
-    def text(self) -> str:
+    def gtid_set_text(self) -> str:
         """The set in the form of the server: gtid_executed or gtid_binlog_pos."""
         positions = [f"{domain}-{server}-{number}" for domain, (server, number) in sorted(self.domains.items())]
         set_text = format_gtid_set(GtidSet(self.sources)) if self.sources else ""
@@ -204,37 +209,37 @@ class ExecutedGtids(msgspec.Struct):
         return ExecutedGtids({source: IntervalSet(own) for source, own in self.sources.items()}, dict(self.domains))
 
 
-def parse_executed(text: str) -> ExecutedGtids:
+def parse_executed_gtids(gtid_set_text: str) -> ExecutedGtids:
     """Parse the GTIDs that a server reports as executed; if a MariaDB domain is named twice, the last one is used.
 
     Raises:
         UsageError: the text is not a set of GTIDs.
     """
     result = ExecutedGtids()
-    for item in text.replace("\n", ",").split(","):
+    for item in gtid_set_text.replace("\n", ",").split(","):
         item = item.strip()
         if ":" in item:
-            _add_set(result.sources, parse_gtid_set(item))
+            _add_gtid_set(result.sources, parse_gtid_set(item))
         elif item:
-            _add_position(result, item)
+            _add_mariadb_gtid(result, item)
     return result
 
 
-def _add_set(sources: dict[str, IntervalSet], gtids: GtidSet) -> None:
+def _add_gtid_set(sources: dict[str, IntervalSet], gtids: GtidSet) -> None:
     """Add all GTIDs of a set."""
     for source, numbers in gtids.sources.items():
         intervals = sources.setdefault(source, IntervalSet())
         for start, stop in numbers:
-            intervals.add(start, stop)
+            intervals.add_interval(start, stop)
 
 
-def _add_position(executed: ExecutedGtids, item: str) -> None:
+def _add_mariadb_gtid(executed: ExecutedGtids, gtid_text: str) -> None:
     """Add one GTID of MariaDB."""
-    parsed = parse_gtid_set(item)
-    numbers = [(source, own.highest) for source, own in parsed.sources.items() if own.count() == 1]
+    parsed = parse_gtid_set(gtid_text)
+    numbers = [(source, own.highest) for source, own in parsed.sources.items() if own.count_numbers() == 1]
     if parsed.domains or len(numbers) != 1:
-        raise UsageError(f"position {item!r}: write a MariaDB transaction as 0-1-42")
-    executed.add("-".join((numbers[0][0], str(numbers[0][1]))))
+        raise UsageError(f"position {gtid_text!r}: write a MariaDB transaction as 0-1-42")
+    executed.add_gtid("-".join((numbers[0][0], str(numbers[0][1]))))
 
 
 def read_listed_gtids(body: Any) -> ExecutedGtids:
@@ -246,7 +251,7 @@ def read_listed_gtids(body: Any) -> ExecutedGtids:
         name = f"{source['sid']}:{source['tag']}" if "tag" in source else source["sid"]
         for start, stop in source["intervals"]:
             if 0 < start < stop:
-                result.sources.setdefault(name, IntervalSet()).add(start, stop)
+                result.sources.setdefault(name, IntervalSet()).add_interval(start, stop)
     for one in body.get("list") or ():
         result.domains[one["domain_id"]] = one["server_id"], one["seq_no"]
     return result
@@ -260,7 +265,7 @@ MAX_PREPARED = 100_000
 _SAVEPOINT_PATTERN = re.compile(r"(ROLLBACK\s+TO|SAVEPOINT|RELEASE)\s*(?:SAVEPOINT\s+)?(.*)", re.I | re.S)
 
 
-class EventApplier:
+class SimulatedApplier:
     """Applies events to a simulated server, one after the other.
 
     `executed`: GTIDs of the server, at first the initial ones. `ordered`: numbers of a domain must ascend (checked by
@@ -291,154 +296,171 @@ class EventApplier:
         return list(self._prepared)
 
     @property
-    def open_offset(self) -> int | None:
+    def open_transaction_offset(self) -> int | None:
         """Offset at which the open transaction begins; None if none is open."""
         return None if self._open_transaction is None else self._open_transaction.offset
 
-    def skip_damage(self, stop: int, verdict: RulingVerdict) -> Iterator[RecordOutcome]:
-        """Handle damage before record `stop`: the open transaction cannot be completed."""
-        yield from self._close_incomplete(stop, verdict)
+    def abandon_transaction_at_damage(self, stop_record: int, verdict: RulingVerdict) -> Iterator[RecordOutcome]:
+        """Handle damage before record `stop_record`: the open transaction cannot be completed."""
+        yield from self._close_incomplete_transaction(stop_record, verdict)
         self._is_after_damage = True
 
-    def roll_back(self, stop: int) -> Iterator[RecordOutcome]:
-        """Roll back the open transaction, because the reader takes record `stop` for the end of the log."""
-        yield from self._close_incomplete(stop, INCOMPLETE)
+    def roll_back_open_transaction(self, stop_record: int) -> Iterator[RecordOutcome]:
+        """Roll back the open transaction, because the reader takes record `stop_record` for the end of the log."""
+        yield from self._close_incomplete_transaction(stop_record, INCOMPLETE)
 
-    def finish(self, stop: int) -> Iterator[RecordOutcome]:
-        """Finish applying; `stop` is the number after the last record."""
-        yield from self._close_incomplete(stop, INCOMPLETE)
+    def finish_at_end_of_log(self, stop_record: int) -> Iterator[RecordOutcome]:
+        """Finish applying; `stop_record` is the number after the last record."""
+        yield from self._close_incomplete_transaction(stop_record, INCOMPLETE)
         for transaction, record_stop in self._prepared.values():
-            yield from transaction.iter_rulings(record_stop, (SKIPPED, "xa-prepared"))
+            yield from transaction.iter_record_outcomes(record_stop, (SKIPPED, "xa-prepared"))
 
     # -- open transactions -------------------------------------------------------------------------------------------
 
-    def _begin_transaction(self, number: int, records: DecodedRecords, i: int) -> ApplierTransaction:
+    def _begin_transaction(self, record_number: int, records: DecodedRecords, record_index: int) -> ApplierTransaction:
         """Begin a transaction with a record."""
-        self._open_transaction = ApplierTransaction(number, records.offset[i])
+        self._open_transaction = ApplierTransaction(record_number, records.offset[record_index])
         return self._open_transaction
 
-    def _close_incomplete(self, stop: int, verdict: RulingVerdict) -> Iterator[RecordOutcome]:
+    def _close_incomplete_transaction(self, stop_record: int, verdict: RulingVerdict) -> Iterator[RecordOutcome]:
         """Close the open transaction without a commit."""
         transaction, self._open_transaction = self._open_transaction, None
         if transaction is not None:
-            self._release_unfinished_gtid(transaction)
+            self._release_unfinished_sequence_number(transaction)
             if transaction.needs_commit and transaction.verdict is None:
-                transaction.roll_back(transaction.first_record, stop, verdict)
-            yield from transaction.iter_rulings(stop, verdict)
+                transaction.mark_rolled_back(transaction.first_record, stop_record, verdict)
+            yield from transaction.iter_record_outcomes(stop_record, verdict)
 
     def _end_transaction(
-        self, number: int, records: DecodedRecords, i: int, verdict: RulingVerdict
+        self, record_number: int, records: DecodedRecords, record_index: int, verdict: RulingVerdict
     ) -> Iterator[RecordOutcome]:
-        """End the open transaction with record `number`; it takes effect."""
-        transaction = self._open_transaction or self._begin_transaction(number, records, i)
+        """End the open transaction with record `record_number`; it takes effect."""
+        transaction = self._open_transaction or self._begin_transaction(record_number, records, record_index)
         self._open_transaction = None
         if transaction.verdict is None:
-            self._record_applied_transaction(transaction, records, i)
-        yield from transaction.iter_rulings(number + 1, verdict)
+            self._record_applied_transaction(transaction, records, record_index)
+        yield from transaction.iter_record_outcomes(record_number + 1, verdict)
 
-    def _record_applied_transaction(self, transaction: ApplierTransaction, records: DecodedRecords, i: int) -> None:
+    def _record_applied_transaction(
+        self, transaction: ApplierTransaction, records: DecodedRecords, record_index: int
+    ) -> None:
         """Record that a transaction took effect."""
-        self.applied_end = records.offset[i] + records.size[i]
+        self.applied_end = records.offset[record_index] + records.size[record_index]
         if transaction.gtid is not None:
-            self.executed.add(transaction.gtid)
+            self.executed.add_gtid(transaction.gtid)
 
     def _reject_record(
-        self, number: int, records: DecodedRecords, i: int, reason_id: str, message: str
+        self, record_number: int, records: DecodedRecords, record_index: int, reason_id: str, message: str
     ) -> Iterator[RecordOutcome]:
-        """Reject record `number` as the server does."""
+        """Reject record `record_number` as the server does."""
         if not self._skips_failures:
-            yield from self._close_incomplete(number, INCOMPLETE)
-            yield RecordOutcome(number, number + 1, REJECTED, reason_id)
-            self.failure = ApplierFailure(number, records.offset[i], message)
+            yield from self._close_incomplete_transaction(record_number, INCOMPLETE)
+            yield RecordOutcome(record_number, record_number + 1, REJECTED, reason_id)
+            self.failure = ApplierFailure(record_number, records.offset[record_index], message)
         elif self._open_transaction is None:
-            yield RecordOutcome(number, number + 1, REJECTED, reason_id)
+            yield RecordOutcome(record_number, record_number + 1, REJECTED, reason_id)
         else:
             self._open_transaction.verdict = self._open_transaction.verdict or (REJECTED, reason_id)
 
     # -- events ------------------------------------------------------------------------------------------------------
 
-    def feed(self, first: int, records: DecodedRecords, start: int, stop: int) -> Iterator[RecordOutcome]:
-        """Apply the records `[start, stop)` of a run; record 0 of the run has the number `first`."""
+    def apply_records(
+        self, first_record_number: int, records: DecodedRecords, start: int, stop: int
+    ) -> Iterator[RecordOutcome]:
+        """Apply the records `[start, stop)` of a run; record 0 of the run has the number `first_record_number`."""
         types, handlers = records.envelope.type, _EVENT_HANDLERS
         for i in range(start, stop):
-            yield from handlers.get(types[i], _handle_other)(self, first + i, records, i)
+            yield from handlers.get(types[i], _handle_other)(self, first_record_number + i, records, i)
             if self.failure is not None:
                 return
 
-    def _apply_control(self, number: int, records: DecodedRecords, i: int) -> Iterator[RecordOutcome]:
+    def _apply_control_event(
+        self, record_number: int, records: DecodedRecords, record_index: int
+    ) -> Iterator[RecordOutcome]:
         """Apply an event outside transactions; inside one (a rotated relay log) it gets its own verdict."""
         if self._open_transaction is None:
-            yield RecordOutcome(number, number + 1, *CONTROL)
+            yield RecordOutcome(record_number, record_number + 1, *CONTROL)
         elif len(self._open_transaction.parts) < MAX_PARTS:
-            self._open_transaction.parts.append(TransactionPart(number, number + 1, CONTROL))
+            self._open_transaction.parts.append(TransactionPart(record_number, record_number + 1, CONTROL))
 
-    def _apply_description(self, number: int, records: DecodedRecords, i: int) -> Iterator[RecordOutcome]:
+    def _apply_format_description(
+        self, record_number: int, records: DecodedRecords, record_index: int
+    ) -> Iterator[RecordOutcome]:
         """Apply FORMAT_DESCRIPTION: after a server start, the previous transaction has no end."""
-        body = records.bodies[i] or {}
-        if body.get("create_timestamp") and not _header_flags(records, i) & EventFlag.RELAY_LOG:
-            yield from self._close_incomplete(number, INCOMPLETE)
-        yield from self._apply_control(number, records, i)
+        body = records.bodies[record_index] or {}
+        if body.get("create_timestamp") and not _get_header_flags(records, record_index) & EventFlag.RELAY_LOG:
+            yield from self._close_incomplete_transaction(record_number, INCOMPLETE)
+        yield from self._apply_control_event(record_number, records, record_index)
 
-    def _apply_gtid_list(self, number: int, records: DecodedRecords, i: int) -> Iterator[RecordOutcome]:
+    def _apply_gtid_list(
+        self, record_number: int, records: DecodedRecords, record_index: int
+    ) -> Iterator[RecordOutcome]:
         """Apply PREVIOUS_GTIDS or GTID_LIST."""
         if self._ordered:
-            for domain, (_, last) in read_listed_gtids(records.bodies[i]).domains.items():
+            for domain, (_, last) in read_listed_gtids(records.bodies[record_index]).domains.items():
                 self._first_numbers.setdefault(domain, last)
                 self._last_numbers.setdefault(domain, last)
-        yield from self._apply_control(number, records, i)
+        yield from self._apply_control_event(record_number, records, record_index)
 
-    def _apply_gtid(self, number: int, records: DecodedRecords, i: int) -> Iterator[RecordOutcome]:
+    def _apply_gtid(self, record_number: int, records: DecodedRecords, record_index: int) -> Iterator[RecordOutcome]:
         """Apply a GTID event, which begins a transaction."""
-        gtid = records.envelope.txn[i]
+        gtid = records.envelope.txn[record_index]
         if self._open_transaction is not None:
             if self._open_transaction.needs_commit and self._open_transaction.verdict is None:
                 reason = f"transaction {gtid} begins inside {self._open_transaction.gtid or 'another one'}"
                 if not self._skips_failures:
-                    yield from self._reject_record(number, records, i, "group-open", reason)
+                    yield from self._reject_record(record_number, records, record_index, "group-open", reason)
                     return
                 self._open_transaction.verdict = REJECTED, "group-open"
-            yield from self._close_incomplete(number, INCOMPLETE)
+            yield from self._close_incomplete_transaction(record_number, INCOMPLETE)
         self._is_after_damage = False
-        body = records.bodies[i]
+        body = records.bodies[record_index]
         if body is None:
-            yield from self._reject_record(number, records, i, "undecodable", "the GTID event cannot be read")
+            yield from self._reject_record(
+                record_number, records, record_index, "undecodable", "the GTID event cannot be read"
+            )
             self._is_after_damage = True
             return
-        group = self._begin_transaction(number, records, i)
+        group = self._begin_transaction(record_number, records, record_index)
         group.gtid = gtid if isinstance(gtid, str) else None
         flags, flags_extra = body.get("flags2"), body.get("flags_extra", 0)
         group.is_standalone = flags is not None and bool(flags & STANDALONE)
         group.needs_commit = flags is not None and not group.is_standalone
         if group.gtid is not None:
-            yield from self._check_gtid(number, records, i, group)
+            yield from self._rule_on_gtid(record_number, records, record_index, group)
         if self._open_transaction is group and group.verdict is None and flags_extra & (START_ALTER | ROLLBACK_ALTER):
             group.verdict = SKIPPED, "start-alter"
 
-    def _check_gtid(
-        self, number: int, records: DecodedRecords, i: int, transaction: ApplierTransaction
+    def _rule_on_gtid(
+        self, record_number: int, records: DecodedRecords, record_index: int, transaction: ApplierTransaction
     ) -> Iterator[RecordOutcome]:
         """Check whether a GTID was executed before, or is out of order."""
         gtid = transaction.gtid or ""
         source, sequence = split_gtid(gtid)
-        domain = get_source_domain(source)
+        domain = get_mariadb_domain(source)
         if gtid in self._executed_before or (domain is None and gtid in self.executed):
             transaction.verdict = SKIPPED, "executed"
         elif domain is not None and self._ordered:
             start, last = self._first_numbers.setdefault(domain, sequence), self._last_numbers.get(domain)
             if last is not None and start <= sequence <= last:
                 self._open_transaction = None
-                yield from self._handle_out_of_order(number, records, i, transaction, last)
+                yield from self._rule_on_out_of_order_gtid(record_number, records, record_index, transaction, last)
             self._last_numbers[domain] = sequence
 
-    def _release_unfinished_gtid(self, transaction: ApplierTransaction) -> None:
+    def _release_unfinished_sequence_number(self, transaction: ApplierTransaction) -> None:
         """Release the sequence number of a transaction without an end: MariaDB reuses it after a crash."""
         source, sequence = split_gtid(transaction.gtid) if transaction.gtid is not None else ("", 0)
-        domain = get_source_domain(source)
+        domain = get_mariadb_domain(source)
         if domain is not None and self._ordered and self._last_numbers.get(domain) == sequence:
             self._last_numbers[domain] = sequence - 1
 
-    def _handle_out_of_order(
-        self, number: int, records: DecodedRecords, i: int, transaction: ApplierTransaction, last: int
+    def _rule_on_out_of_order_gtid(
+        self,
+        record_number: int,
+        records: DecodedRecords,
+        record_index: int,
+        transaction: ApplierTransaction,
+        last_number: int,
     ) -> Iterator[RecordOutcome]:
         """Handle a GTID whose number is not higher than the last one of its domain."""
         if self._skips_failures:  # --skip-gtid-strict-mode; transactions applied before fail on their own rows
@@ -447,218 +469,267 @@ class EventApplier:
                 transaction.verdict = REJECTED, "out-of-order"
             return
         yield from self._reject_record(
-            number, records, i, "out-of-order", f"{transaction.gtid} comes after number {last} of its domain"
+            record_number,
+            records,
+            record_index,
+            "out-of-order",
+            f"{transaction.gtid} comes after number {last_number} of its domain",
         )
 
-    def _apply_query(self, number: int, records: DecodedRecords, i: int) -> Iterator[RecordOutcome]:
+    def _apply_query(self, record_number: int, records: DecodedRecords, record_index: int) -> Iterator[RecordOutcome]:
         """Apply a QUERY or EXECUTE_LOAD_QUERY event."""
-        body = records.bodies[i]
+        body = records.bodies[record_index]
         if body is None:
-            yield from self._fail_undecodable(number, records, i)
+            yield from self._reject_undecodable_event(record_number, records, record_index)
             return
-        sql = as_text(body.get("sql"))
+        sql = decode_body_text(body.get("sql"))
         kind = classify_statement(sql)
         if self._is_after_damage and kind in (QueryKind.BEGIN, QueryKind.XA_START):
             self._is_after_damage = False
         if self._is_after_damage:
             self._is_after_damage = kind not in (QueryKind.COMMIT, QueryKind.ROLLBACK)
-            yield RecordOutcome(number, number + 1, REJECTED, "adrift")
+            yield RecordOutcome(record_number, record_number + 1, REJECTED, "adrift")
         elif kind is QueryKind.STATEMENT:
-            yield from self._apply_statement(number, records, i, sql, as_text(body.get("db")))
+            yield from self._apply_statement(
+                record_number, records, record_index, sql, decode_body_text(body.get("db"))
+            )
         else:
-            yield from _QUERY_HANDLERS[kind](self, number, records, i, sql)
+            yield from _QUERY_HANDLERS[kind](self, record_number, records, record_index, sql)
 
     def _apply_statement(
-        self, number: int, records: DecodedRecords, i: int, sql: str, db: str
+        self, record_number: int, records: DecodedRecords, record_index: int, sql: str, db: str
     ) -> Iterator[RecordOutcome]:
         """Apply a statement other than BEGIN, COMMIT and the like."""
         self._record_nontransactional_tables(sql, db)
         if self._open_transaction is None or not self._open_transaction.needs_commit:
-            yield from self._end_transaction(number, records, i, STATEMENT)
+            yield from self._end_transaction(record_number, records, record_index, STATEMENT)
         elif self._non_transactional_tables and mentions_any_table(sql, db, self._non_transactional_tables):
-            self._open_transaction.mark_permanent(number)
+            self._open_transaction.mark_record_permanent(record_number)
 
     def _record_nontransactional_tables(self, sql: str, db: str) -> None:
         """Record tables that a rollback does not affect."""
         ddl = parse_ddl(sql, db)
-        table, can_roll_back = ddl.created or ddl.altered, ddl.can_roll_back
+        table, can_roll_back = ddl.created or ddl.altered, ddl.can_engine_roll_back
         if table is not None and can_roll_back is not None and len(self._non_transactional_tables) < MAX_PARTS:
             (self._non_transactional_tables.discard if can_roll_back else self._non_transactional_tables.add)(table)
 
-    def _apply_begin(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[RecordOutcome]:
+    def _apply_begin(
+        self, record_number: int, records: DecodedRecords, record_index: int, sql: str
+    ) -> Iterator[RecordOutcome]:
         """Apply BEGIN or XA START."""
         transaction = self._open_transaction
         if transaction is not None and transaction.needs_commit and transaction.gtid is None:
             self._open_transaction = None
-            self._record_applied_transaction(transaction, records, max(i - 1, 0))
-            yield from transaction.iter_rulings(number, (APPLIED, "implicit-commit"))
+            self._record_applied_transaction(transaction, records, max(record_index - 1, 0))
+            yield from transaction.iter_record_outcomes(record_number, (APPLIED, "implicit-commit"))
             transaction = None
-        transaction = transaction or self._begin_transaction(number, records, i)
+        transaction = transaction or self._begin_transaction(record_number, records, record_index)
         transaction.needs_commit, transaction.is_standalone = True, False
 
-    def _apply_commit(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[RecordOutcome]:
+    def _apply_commit(
+        self, record_number: int, records: DecodedRecords, record_index: int, sql: str
+    ) -> Iterator[RecordOutcome]:
         yield from self._end_transaction(
-            number, records, i, COMMITTED if self._open_transaction is not None else STATEMENT
+            record_number, records, record_index, COMMITTED if self._open_transaction is not None else STATEMENT
         )
 
-    def _apply_rollback(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[RecordOutcome]:
+    def _apply_rollback(
+        self, record_number: int, records: DecodedRecords, record_index: int, sql: str
+    ) -> Iterator[RecordOutcome]:
         transaction = self._open_transaction
         if transaction is not None and transaction.needs_commit and transaction.verdict is None:
-            transaction.roll_back(transaction.first_record, number + 1, ROLLED_BACK)
-        yield from self._end_transaction(number, records, i, ROLLED_BACK if transaction is not None else STATEMENT)
+            transaction.mark_rolled_back(transaction.first_record, record_number + 1, ROLLED_BACK)
+        yield from self._end_transaction(
+            record_number, records, record_index, ROLLED_BACK if transaction is not None else STATEMENT
+        )
 
-    def _apply_savepoint(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[RecordOutcome]:
+    def _apply_savepoint(
+        self, record_number: int, records: DecodedRecords, record_index: int, sql: str
+    ) -> Iterator[RecordOutcome]:
         """Apply SAVEPOINT, ROLLBACK TO or RELEASE."""
         transaction = self._open_transaction
         if transaction is None:
-            yield RecordOutcome(number, number + 1, *STATEMENT)
+            yield RecordOutcome(record_number, record_number + 1, *STATEMENT)
             return
         match = _SAVEPOINT_PATTERN.match(sql)
         if match is None or len(transaction.savepoints) >= MAX_PARTS:
             return
         name = match[2].strip().strip("`").lower()
         if match[1].upper() == "SAVEPOINT":
-            transaction.savepoints[name] = number
+            transaction.savepoints[name] = record_number
         elif match[1][:8].upper() == "ROLLBACK" and name in transaction.savepoints:
-            transaction.roll_back(transaction.savepoints[name] + 1, number, ROLLED_BACK_TO_SAVEPOINT)
+            transaction.mark_rolled_back(transaction.savepoints[name] + 1, record_number, ROLLED_BACK_TO_SAVEPOINT)
 
-    def _apply_xa_end(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[RecordOutcome]:
+    def _apply_xa_end(
+        self, record_number: int, records: DecodedRecords, record_index: int, sql: str
+    ) -> Iterator[RecordOutcome]:
         """Apply XA END, which leaves the transaction open."""
         if self._open_transaction is None:
-            yield RecordOutcome(number, number + 1, *STATEMENT)
+            yield RecordOutcome(record_number, record_number + 1, *STATEMENT)
 
     # -- XA ----------------------------------------------------------------------------------------------------------
 
-    def _apply_xa_prepare(self, number: int, records: DecodedRecords, i: int) -> Iterator[RecordOutcome]:
-        body, transaction = records.bodies[i], self._open_transaction
+    def _apply_xa_prepare(
+        self, record_number: int, records: DecodedRecords, record_index: int
+    ) -> Iterator[RecordOutcome]:
+        body, transaction = records.bodies[record_index], self._open_transaction
         if body is None or transaction is None:
-            yield from self._fail_undecodable(number, records, i) if body is None else self._rule_stray(number)
+            yield from (
+                self._reject_undecodable_event(record_number, records, record_index)
+                if body is None
+                else self._rule_on_stray_commit(record_number)
+            )
             return
         if body.get("one_phase"):
-            yield from self._end_transaction(number, records, i, COMMITTED)
+            yield from self._end_transaction(record_number, records, record_index, COMMITTED)
             return
         self._open_transaction = None
         if transaction.verdict is not None:
-            yield from transaction.iter_rulings(number + 1, transaction.verdict)
+            yield from transaction.iter_record_outcomes(record_number + 1, transaction.verdict)
             return
-        self._record_applied_transaction(transaction, records, i)
-        xid = XaId(body["format_id"], as_bytes(body["gtrid"]), as_bytes(body["bqual"]))
+        self._record_applied_transaction(transaction, records, record_index)
+        xid = XaId(body["format_id"], encode_body_text(body["gtrid"]), encode_body_text(body["bqual"]))
         if xid in self._prepared or len(self._prepared) >= MAX_PREPARED:
             transaction.verdict = REJECTED, "xa-twice"
-            yield from transaction.iter_rulings(number + 1, transaction.verdict)
+            yield from transaction.iter_record_outcomes(record_number + 1, transaction.verdict)
         else:
-            self._prepared[xid] = transaction, number + 1
+            self._prepared[xid] = transaction, record_number + 1
 
-    def _apply_xa_finish(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[RecordOutcome]:
+    def _apply_xa_finish(
+        self, record_number: int, records: DecodedRecords, record_index: int, sql: str
+    ) -> Iterator[RecordOutcome]:
         """Apply XA COMMIT or XA ROLLBACK of a transaction that was prepared before."""
         finish = parse_xa_finish(sql.strip().encode("utf-8", "replace"))
-        transaction = self._open_transaction or self._begin_transaction(number, records, i)
+        transaction = self._open_transaction or self._begin_transaction(record_number, records, record_index)
         if finish is None:
-            yield from self._reject_record(number, records, i, "xa-unknown", "the XA identifier cannot be read")
+            yield from self._reject_record(
+                record_number, records, record_index, "xa-unknown", "the XA identifier cannot be read"
+            )
         elif transaction.verdict is None:
-            yield from self._finish_prepared(number, records, i, finish)
+            yield from self._finish_prepared_transaction(record_number, records, record_index, finish)
         if self.failure is None:
-            yield from self._end_transaction(number, records, i, STATEMENT)
+            yield from self._end_transaction(record_number, records, record_index, STATEMENT)
 
-    def _finish_prepared(
-        self, number: int, records: DecodedRecords, i: int, finish: XaFinish
+    def _finish_prepared_transaction(
+        self, record_number: int, records: DecodedRecords, record_index: int, finish: XaFinish
     ) -> Iterator[RecordOutcome]:
         """Commit or roll back a prepared transaction."""
         prepared = self._prepared.pop(finish.xa_id, None)
         if prepared is not None:
             transaction, stop = prepared
             if not finish.is_commit:
-                transaction.roll_back(transaction.first_record, stop, ROLLED_BACK)
-            yield from transaction.iter_rulings(stop, (APPLIED, "xa-committed") if finish.is_commit else ROLLED_BACK)
+                transaction.mark_rolled_back(transaction.first_record, stop, ROLLED_BACK)
+            yield from transaction.iter_record_outcomes(
+                stop, (APPLIED, "xa-committed") if finish.is_commit else ROLLED_BACK
+            )
         elif not self._trusts_prepared:
             reason = f"XA transaction {finish.xa_id.text} is not prepared"
-            yield from self._reject_record(number, records, i, "xa-unknown", reason)
+            yield from self._reject_record(record_number, records, record_index, "xa-unknown", reason)
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
-    def _apply_part(self, number: int, records: DecodedRecords, i: int) -> Iterator[RecordOutcome]:
+    def _apply_event_within_transaction(
+        self, record_number: int, records: DecodedRecords, record_index: int
+    ) -> Iterator[RecordOutcome]:
         """Apply an event that belongs to a transaction and does not end it."""
         if self._open_transaction is None:
             if self._is_after_damage:
-                yield RecordOutcome(number, number + 1, REJECTED, "adrift")
+                yield RecordOutcome(record_number, record_number + 1, REJECTED, "adrift")
                 return
-            self._begin_transaction(number, records, i)
-        elif self._non_transactional_tables and records.envelope.object[i] in self._non_transactional_tables:
-            self._open_transaction.mark_permanent(number)
+            self._begin_transaction(record_number, records, record_index)
+        elif self._non_transactional_tables and records.envelope.object[record_index] in self._non_transactional_tables:
+            self._open_transaction.mark_record_permanent(record_number)
 
-    def _apply_rows(self, number: int, records: DecodedRecords, i: int) -> Iterator[RecordOutcome]:
+    def _apply_rows(self, record_number: int, records: DecodedRecords, record_index: int) -> Iterator[RecordOutcome]:
         """Apply a row event."""
-        yield from self._apply_part(number, records, i)
-        transaction, body = self._open_transaction, records.bodies[i]
+        yield from self._apply_event_within_transaction(record_number, records, record_index)
+        transaction, body = self._open_transaction, records.bodies[record_index]
         if transaction is None:
             return
         if body is None:
-            yield from self._fail_undecodable(number, records, i)
+            yield from self._reject_undecodable_event(record_number, records, record_index)
             return
-        lacks_map = "table" not in body or records.offset[i] in self.events_without_map
+        lacks_map = "table" not in body or records.offset[record_index] in self.events_without_map
         if lacks_map and body.get("table_id") != DUMMY_TABLE_ID and transaction.verdict is None:
-            transaction.parts.append(TransactionPart(number, number + 1, NO_MAP))
+            transaction.parts.append(TransactionPart(record_number, record_number + 1, NO_MAP))
             if len(self.skipped_rows) < MAX_PARTS:
                 self.skipped_rows.append(
-                    SkippedRows(records.offset[i], records.size[i], records.record[i], transaction.gtid)
+                    SkippedRows(
+                        records.offset[record_index],
+                        records.size[record_index],
+                        records.record[record_index],
+                        transaction.gtid,
+                    )
                 )
         if not transaction.needs_commit and body.get("flags", 0) & STMT_END:
-            yield from self._end_transaction(number, records, i, STATEMENT)
+            yield from self._end_transaction(record_number, records, record_index, STATEMENT)
 
     # -- failures ----------------------------------------------------------------------------------------------------
 
-    def _fail_undecodable(self, number: int, records: DecodedRecords, i: int) -> Iterator[RecordOutcome]:
+    def _reject_undecodable_event(
+        self, record_number: int, records: DecodedRecords, record_index: int
+    ) -> Iterator[RecordOutcome]:
         """Fail at an event that cannot be decoded."""
-        findings = records.findings.get(i, ())
-        reason = findings[0].message if findings else f"{records.envelope.type[i]} cannot be read"
-        yield from self._reject_record(number, records, i, "undecodable", reason)
+        findings = records.findings.get(record_index, ())
+        reason = findings[0].message if findings else f"{records.envelope.type[record_index]} cannot be read"
+        yield from self._reject_record(record_number, records, record_index, "undecodable", reason)
 
-    def _rule_stray(self, number: int) -> Iterator[RecordOutcome]:
+    def _rule_on_stray_commit(self, record_number: int) -> Iterator[RecordOutcome]:
         """Rule on a commit or rollback without an open transaction."""
-        yield RecordOutcome(number, number + 1, *((REJECTED, "adrift") if self._is_after_damage else STATEMENT))
-
-    def _apply_xid(self, number: int, records: DecodedRecords, i: int) -> Iterator[RecordOutcome]:
-        if self._open_transaction is None:
-            yield from self._rule_stray(number)
-            self._is_after_damage = False
-        else:
-            yield from self._end_transaction(number, records, i, COMMITTED)
-
-    def _fail_incident(self, number: int, records: DecodedRecords, i: int) -> Iterator[RecordOutcome]:
-        """Fail at an INCIDENT event."""
-        message = as_text((records.bodies[i] or {}).get("message"))
-        yield from self._reject_record(
-            number, records, i, "incident", f"the server that wrote the log lost events: {message}"
+        yield RecordOutcome(
+            record_number, record_number + 1, *((REJECTED, "adrift") if self._is_after_damage else STATEMENT)
         )
 
-    def _apply_unknown(self, number: int, records: DecodedRecords, i: int) -> Iterator[RecordOutcome]:
-        """Apply an event of unknown type: skip it if it is ignorable, fail otherwise."""
-        if not _header_flags(records, i) & EventFlag.IGNORABLE:
-            name = records.envelope.type[i]
-            yield from self._reject_record(number, records, i, "unknown-event", f"{name} is unknown and not ignorable")
-        elif self._open_transaction is None:
-            yield RecordOutcome(number, number + 1, SKIPPED, "ignorable")
+    def _apply_xid(self, record_number: int, records: DecodedRecords, record_index: int) -> Iterator[RecordOutcome]:
+        if self._open_transaction is None:
+            yield from self._rule_on_stray_commit(record_number)
+            self._is_after_damage = False
         else:
-            self._open_transaction.parts.append(TransactionPart(number, number + 1, (SKIPPED, "ignorable")))
+            yield from self._end_transaction(record_number, records, record_index, COMMITTED)
+
+    def _reject_incident(
+        self, record_number: int, records: DecodedRecords, record_index: int
+    ) -> Iterator[RecordOutcome]:
+        """Fail at an INCIDENT event."""
+        message = decode_body_text((records.bodies[record_index] or {}).get("message"))
+        yield from self._reject_record(
+            record_number, records, record_index, "incident", f"the server that wrote the log lost events: {message}"
+        )
+
+    def _apply_unknown_event(
+        self, record_number: int, records: DecodedRecords, record_index: int
+    ) -> Iterator[RecordOutcome]:
+        """Apply an event of unknown type: skip it if it is ignorable, fail otherwise."""
+        if not _get_header_flags(records, record_index) & EventFlag.IGNORABLE:
+            name = records.envelope.type[record_index]
+            yield from self._reject_record(
+                record_number, records, record_index, "unknown-event", f"{name} is unknown and not ignorable"
+            )
+        elif self._open_transaction is None:
+            yield RecordOutcome(record_number, record_number + 1, SKIPPED, "ignorable")
+        else:
+            self._open_transaction.parts.append(
+                TransactionPart(record_number, record_number + 1, (SKIPPED, "ignorable"))
+            )
 
 
-def _header_flags(records: DecodedRecords, i: int) -> int:
+def _get_header_flags(records: DecodedRecords, record_index: int) -> int:
     """Return the flags of an event's header."""
-    extra = records.extras[i] if records.extras is not None else None
+    extra = records.extras[record_index] if records.extras is not None else None
     header: Mapping[str, Any] = (extra or {}).get("header", {})
     return int(header.get("flags", 0))
 
 
 _QUERY_HANDLERS: Mapping[
-    QueryKind, Callable[[EventApplier, int, DecodedRecords, int, str], Iterator[RecordOutcome]]
+    QueryKind, Callable[[SimulatedApplier, int, DecodedRecords, int, str], Iterator[RecordOutcome]]
 ] = {
-    QueryKind.BEGIN: EventApplier._apply_begin,
-    QueryKind.XA_START: EventApplier._apply_begin,
-    QueryKind.COMMIT: EventApplier._apply_commit,
-    QueryKind.ROLLBACK: EventApplier._apply_rollback,
-    QueryKind.SAVEPOINT: EventApplier._apply_savepoint,
-    QueryKind.XA_END: EventApplier._apply_xa_end,
-    QueryKind.XA_FINISH: EventApplier._apply_xa_finish,
+    QueryKind.BEGIN: SimulatedApplier._apply_begin,
+    QueryKind.XA_START: SimulatedApplier._apply_begin,
+    QueryKind.COMMIT: SimulatedApplier._apply_commit,
+    QueryKind.ROLLBACK: SimulatedApplier._apply_rollback,
+    QueryKind.SAVEPOINT: SimulatedApplier._apply_savepoint,
+    QueryKind.XA_END: SimulatedApplier._apply_xa_end,
+    QueryKind.XA_FINISH: SimulatedApplier._apply_xa_finish,
 }
 _ROW_EVENTS = tuple(kind.name for kind in ROW_EVENTS)
 _CONTROL_EVENTS = (
@@ -668,20 +739,20 @@ _TRANSACTION_PART_EVENTS = (
     "TABLE_MAP", "ANNOTATE_ROWS", "ROWS_QUERY", "INTVAR", "RAND", "USER_VAR", "BEGIN_LOAD_QUERY", "APPEND_BLOCK",
     "DELETE_FILE", "TRANSACTION_PAYLOAD", "TRANSACTION_CONTEXT", "VIEW_CHANGE", "PARTIAL_ROW_DATA",
 )  # fmt: skip
-_EventHandler = Callable[[EventApplier, int, DecodedRecords, int], Iterator[RecordOutcome]]
+_EventHandler = Callable[[SimulatedApplier, int, DecodedRecords, int], Iterator[RecordOutcome]]
 _EVENT_HANDLERS: Mapping[str, _EventHandler] = {
-    **dict.fromkeys(_CONTROL_EVENTS, EventApplier._apply_control),
-    **dict.fromkeys(_TRANSACTION_PART_EVENTS, EventApplier._apply_part),
-    **dict.fromkeys(_ROW_EVENTS, EventApplier._apply_rows),
-    **dict.fromkeys(("QUERY", "QUERY_COMPRESSED", "EXECUTE_LOAD_QUERY"), EventApplier._apply_query),
-    **dict.fromkeys((kind.name for kind in GTID_EVENTS), EventApplier._apply_gtid),
-    **dict.fromkeys(("PREVIOUS_GTIDS", "GTID_LIST"), EventApplier._apply_gtid_list),
-    "FORMAT_DESCRIPTION": EventApplier._apply_description,
-    "XID": EventApplier._apply_xid,
-    "XA_PREPARE": EventApplier._apply_xa_prepare,
-    "INCIDENT": EventApplier._fail_incident,
+    **dict.fromkeys(_CONTROL_EVENTS, SimulatedApplier._apply_control_event),
+    **dict.fromkeys(_TRANSACTION_PART_EVENTS, SimulatedApplier._apply_event_within_transaction),
+    **dict.fromkeys(_ROW_EVENTS, SimulatedApplier._apply_rows),
+    **dict.fromkeys(("QUERY", "QUERY_COMPRESSED", "EXECUTE_LOAD_QUERY"), SimulatedApplier._apply_query),
+    **dict.fromkeys((kind.name for kind in GTID_EVENTS), SimulatedApplier._apply_gtid),
+    **dict.fromkeys(("PREVIOUS_GTIDS", "GTID_LIST"), SimulatedApplier._apply_gtid_list),
+    "FORMAT_DESCRIPTION": SimulatedApplier._apply_format_description,
+    "XID": SimulatedApplier._apply_xid,
+    "XA_PREPARE": SimulatedApplier._apply_xa_prepare,
+    "INCIDENT": SimulatedApplier._reject_incident,
 }
-_handle_other = EventApplier._apply_unknown
+_handle_other = SimulatedApplier._apply_unknown_event
 
 
 # --- Explanations of the applier's rules, by reason id ---

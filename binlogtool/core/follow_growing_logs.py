@@ -22,7 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.core import open_file as open_file_module
-from binlogtool.core.apply_where import ColumnTracker
+from binlogtool.core.apply_where import ConditionColumnChecker
 from binlogtool.core.decode_batches import BlockDecoder
 from binlogtool.core.open_file import (
     HEAD_BYTES,
@@ -32,12 +32,12 @@ from binlogtool.core.open_file import (
     SiblingFiles,
     Source,
     TruncatedSource,
-    hash_file_identity,
+    hash_head_and_bytes_before,
     make_open_error,
     open_file,
     open_source,
 )
-from binlogtool.core.open_log import FilePart, LogReader, ResumePoint, ResumePointFinder, take_last
+from binlogtool.core.open_log import FilePart, LogReader, ResumePoint, ResumePointFinder, take_last_records
 from binlogtool.core.record_and_selection_types import (
     FileFinding,
     FollowLoss,
@@ -50,7 +50,7 @@ from binlogtool.core.record_and_selection_types import (
 )
 from binlogtool.core.record_filter import RecordFilter
 from binlogtool.core.resolve_paths import resolve_logs
-from binlogtool.core.scan import DamagedRange, Scan
+from binlogtool.core.scan_file import DamagedRange, Scan
 from binlogtool.errors import BinlogtoolError, FileVanishedError, UnknownFormatError, UsageError
 from binlogtool.format_api.format import Format, Hints
 from binlogtool.limits import KIB, MIB, Limits
@@ -89,7 +89,7 @@ class FollowReadOptions(NamedTuple):
     hints: Hints
     decode: str
     raw: bool
-    columns: ColumnTracker | None
+    columns: ConditionColumnChecker | None
 
 
 class FollowedFile(msgspec.Struct):
@@ -124,7 +124,7 @@ class FollowedFile(msgspec.Struct):
 
     # -- the descriptor --------------------------------------------------------------------------------------------
 
-    def open_if_closed(self) -> bool:
+    def open_unless_vanished(self) -> bool:
         """Open the file if it is not open yet; False = the file no longer exists."""
         if self.handle is not None:
             return True
@@ -164,32 +164,35 @@ class FollowedFile(msgspec.Struct):
 
     # -- reads -----------------------------------------------------------------------------------------------------
 
-    def read_new(
-        self, options: FollowReadOptions, shared: dict[str, Any]
+    def read_new_records(
+        self, options: FollowReadOptions, shared_state: dict[str, Any]
     ) -> Iterator[RecordBlock | FileFinding | FollowLoss]:
-        """Yield the new records and findings. shared: state that all files share (`FileHead.shared`).
+        """Yield the new records and findings. shared_state: state that all files share (`FileHead.shared`).
 
         Raises:
             BinlogtoolError: the file cannot be read.
         """
         status = self._status()
         if (status.st_size, status.st_mtime_ns) == (self.size, self.stamp):
-            yield from self.report_pending()
+            yield from self.report_persisting_findings()
             return
         just_now = abs(time.time_ns() - status.st_mtime_ns) < _MTIME_TICK_NS
         self.stamp = -1 if just_now else status.st_mtime_ns  # the file may change again within the same tick
         source = self._open_source()
         old_size = self.size
         self.size = status.st_size if source.size is None else source.size
-        yield from self._read_from_source(source, options, shared, old_size)
+        yield from self._read_from_source(source, options, shared_state, old_size)
 
-    def report_pending(self, *, gone: bool = False) -> Iterator[FileFinding]:
-        """Yield pending findings that have persisted for a while. gone: the file was removed, so it does not change."""
+    def report_persisting_findings(self, *, is_removed: bool = False) -> Iterator[FileFinding]:
+        """Yield pending findings that have persisted for a while.
+
+        is_removed: the file was removed, so it does not change.
+        """
         pending_items = list(self.pending.values())
         self.pending = {}
         for since, file_finding in pending_items:
-            yield from self._report_certain(
-                [file_finding], {_finding_key(file_finding): (-1.0 if gone else since, file_finding)}
+            yield from self._report_confirmed_findings(
+                [file_finding], {_finding_key(file_finding): (-1.0 if is_removed else since, file_finding)}
             )
 
     def _report_once(self, file_finding: FileFinding) -> Iterator[FileFinding]:
@@ -215,14 +218,14 @@ class FollowedFile(msgspec.Struct):
             self._advance_resume_point(file, options, old_size)
             yield from self._read_records(file, options, shortened=self.size < old_size)
             size = min(IDENTITY_HEAD_SIZE, file.size or 0)
-            self.head_hash = size, hash_file_identity(file, size)
+            self.head_hash = size, hash_head_and_bytes_before(file, size)
         finally:
             file.source.close()
 
     def _is_different_file(self, file: LogFile) -> bool:
         """Return True if this is another file than the one read so far, although it has the same inode."""
         size, head_hash = self.head_hash
-        return size > 0 and ((file.size or 0) < size or hash_file_identity(file, size) != head_hash)
+        return size > 0 and ((file.size or 0) < size or hash_head_and_bytes_before(file, size) != head_hash)
 
     def _reset(self) -> None:
         self.records, self.resume_point, self.filter = 0, None, None
@@ -239,7 +242,9 @@ class FollowedFile(msgspec.Struct):
             whole = replace(self._make_scan(file, options), source=TruncatedSource(file.source, end))
             skip = options.filter.selection.on_damage != "stop"
             first_pending = min((offset or 0 for _, offset in self.pending), default=end)
-            for resume_point in ResumePointFinder(whole, MIB, self.resume_point, skips_damage=skip).find_all():
+            for resume_point in ResumePointFinder(
+                whole, MIB, self.resume_point, skips_damage=skip
+            ).iter_resume_points():
                 self.resume_point = (
                     resume_point if resume_offset < resume_point.offset <= first_pending else self.resume_point
                 )
@@ -263,18 +268,20 @@ class FollowedFile(msgspec.Struct):
         )
         decoder = BlockDecoder(file.path, file.format, file.layout, options.limits, options.decode, options.raw)
         old_pending, self.pending = self.pending, {}
-        yield from self._report_certain([FileFinding(file.path, found) for found in file.layout.findings], old_pending)
+        yield from self._report_confirmed_findings(
+            [FileFinding(file.path, found) for found in file.layout.findings], old_pending
+        )
         for segment in scan.segments():
             if isinstance(segment, DamagedRange):
                 is_certain = segment.is_followed and not segment.hollow
-                yield from self._report_certain(
+                yield from self._report_confirmed_findings(
                     [FileFinding(file.path, found) for found in segment.findings], old_pending, is_certain=is_certain
                 )
                 if filter_.selection.on_damage == "stop" and segment.tail == "damaged":
                     break
             else:
                 if options.columns is not None:
-                    options.columns.track_batch(decoder, segment)
+                    options.columns.collect_columns_of_batch(decoder, segment)
                 yield from self._skip_known(decoder.decode_batch(segment, filter_), known_records)
         if shortened and scan.records < known_records:
             text = f"shortened to {self.size:,} bytes: {known_records - scan.records:,} records are gone"
@@ -291,7 +298,7 @@ class FollowedFile(msgspec.Struct):
             self.filter = copy(shared_filter)
         return self.filter
 
-    def _report_certain(
+    def _report_confirmed_findings(
         self, file_findings: list[FileFinding], old_pending: PendingFindings, *, is_certain: bool = False
     ) -> Iterator[FileFinding]:
         """Yield findings that are certain or have persisted for a while; keep the others for the next call."""
@@ -362,7 +369,7 @@ class LogFollower:
             raise UsageError("standard input cannot be followed; name a file or a directory")
         self._format = read_options.format
         limits, hints = replace(read_options.limits, timeout=None), read_options.hints or Hints()
-        columns = None if live_selection.where is None else ColumnTracker(live_selection.where)
+        columns = None if live_selection.where is None else ConditionColumnChecker(live_selection.where)
         self._options = FollowReadOptions(
             RecordFilter(live_selection), limits, read_options.backend, hints, decode, raw, columns
         )
@@ -383,17 +390,17 @@ class LogFollower:
             BinlogtoolError: the first call finds no log to follow.
             UsageError: the selection is invalid.
         """
-        items = self._read_all_new()
+        items = self._iter_new_items()
         if self._tail is not None and self._is_first_look:
-            return take_last(items, self._tail)
+            return take_last_records(items, self._tail)
         return items
 
-    def _read_all_new(self) -> Iterator[FollowedItem]:
+    def _iter_new_items(self) -> Iterator[FollowedItem]:
         self._update_listing()
         while self._removed:
-            yield from self._list_while_reading(self._read_rest(self._removed.pop(0)))
+            yield from self._relist_files_between_items(self._read_rest_of_removed_file(self._removed.pop(0)))
         for file in list(self._followed.values()):
-            yield from self._list_while_reading(self._read_new(file))
+            yield from self._relist_files_between_items(self._read_new(file))
             if file.path not in self._newest_paths and self._followed.get(file.path) is file:
                 file.release()
         self._is_first_look = False
@@ -403,9 +410,9 @@ class LogFollower:
         """Message about a column of the condition that is in no table described so far; None = all are known."""
         return None if self._options.columns is None else self._options.columns.unknown_message
 
-    def _list_while_reading(self, parts: Iterator[FollowedItem]) -> Iterator[FollowedItem]:
+    def _relist_files_between_items(self, items: Iterator[FollowedItem]) -> Iterator[FollowedItem]:
         """Yield the parts unchanged; in between, list the files again from time to time, to hold new ones open."""
-        for part in parts:
+        for part in items:
             yield part
             if time.monotonic() > self._listed_at + _LIST_INTERVAL_S:
                 self._update_listing()
@@ -415,13 +422,13 @@ class LogFollower:
     def _update_listing(self) -> None:
         """List the files, and hold open the newest ones and those that wait to be read."""
         listed = list(self._iter_listed())
-        self._removed += self._adopt_listing(listed)
+        self._removed += self._follow_listed_and_return_removed(listed)
         self._newest_paths = {one.path for one in sorted(listed, key=_mtime)[-MAX_IDLE_FILES:]}
         held_count = sum(one.handle is not None for one in (*self._followed.values(), *self._removed))
         for path, file in list(self._followed.items()):
             if file.handle is None and (path in self._newest_paths or (file.size < 0 and held_count < MAX_HELD_FILES)):
                 held_count += 1
-                if not file.open_if_closed() and file.size < 0:
+                if not file.open_unless_vanished() and file.size < 0:
                     del self._followed[path]  # the file appeared and vanished
         self._listed_at = time.monotonic()
 
@@ -460,14 +467,16 @@ class LogFollower:
                 if not any(fnmatch.fnmatchcase(os.path.basename(name), pattern) for pattern in temporary):
                     yield name, group.format, group.member_path(name)
 
-    def _adopt_listing(self, listed: Sequence[_ListedFile]) -> list[FollowedFile]:
+    def _follow_listed_and_return_removed(self, listed_files: Sequence[_ListedFile]) -> list[FollowedFile]:
         """Follow the listed files, in this order; return the followed files that no longer have a name."""
         old_files, self._followed = self._followed, {}
         kept_paths = {
-            one.path for one in listed if (old_file := old_files.get(one.path)) and old_file.identity == one.identity
+            one.path
+            for one in listed_files
+            if (old_file := old_files.get(one.path)) and old_file.identity == one.identity
         }
         orphans = {old.identity: old for path, old in old_files.items() if path not in kept_paths}
-        for file in listed:
+        for file in listed_files:
             if file.path in kept_paths:
                 self._followed[file.path] = old_files[file.path]
                 continue
@@ -476,10 +485,10 @@ class LogFollower:
                 renamed.path, renamed.name = file.path, file.name
             self._followed[file.path] = renamed or FollowedFile(file.path, file.name, file.format, file.identity)
         self._reported = {path: text for path, text in self._reported.items() if path in self._followed}
-        self._limit_new_files()
+        self._apply_positions_to_new_files()
         return list(orphans.values())
 
-    def _limit_new_files(self) -> None:
+    def _apply_positions_to_new_files(self) -> None:
         """Decide to which of the new files each position applies; files after a stop position are not followed."""
         selection, new_files = self._selection, [one for one in self._followed.values() if one.file_selection is None]
         if not new_files or (selection.start is None and selection.stop is None and not self._is_stopped):
@@ -494,25 +503,27 @@ class LogFollower:
             file.file_selection = file_selections.get(file.path)
             if file.file_selection is None or self._is_stopped:
                 del self._followed[file.path]
-        self._is_stopped = self._is_stopped or len(file_selections) < len(plan) or _is_file_known(selection.stop, plan)
-        if _is_file_known(selection.start, plan):
+        self._is_stopped = (
+            self._is_stopped or len(file_selections) < len(plan) or _is_file_of_position_known(selection.stop, plan)
+        )
+        if _is_file_of_position_known(selection.start, plan):
             self._selection = replace(selection, start=None)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def _read_rest(self, file: FollowedFile) -> Iterator[FollowedItem]:
+    def _read_rest_of_removed_file(self, file: FollowedFile) -> Iterator[FollowedItem]:
         """Yield the rest of a file that was removed."""
         if file.handle is not None:
             yield from self._read_new(file)
-            yield from file.report_pending(gone=True)
+            yield from file.report_persisting_findings(is_removed=True)
         elif file.size < 0:
             yield self._make_missed_loss(file)
         file.release()
 
     def _read_new(self, file: FollowedFile) -> Iterator[FollowedItem]:
         try:
-            for part in file.read_new(self._options, self._shared):
-                if not isinstance(part, FollowLoss) or self._is_news(part):
+            for part in file.read_new_records(self._options, self._shared):
+                if not isinstance(part, FollowLoss) or self._record_loss_if_new(part):
                     yield part
         except UsageError:
             raise
@@ -526,7 +537,7 @@ class LogFollower:
                 return
             if not isinstance(error, UnknownFormatError) or file.size >= HEAD_BYTES:  # else: still too short
                 loss = FollowLoss(file.path, str(error).removeprefix(f"{file.path}: "), error.exit_code)
-                if self._is_news(loss):
+                if self._record_loss_if_new(loss):
                     yield loss
 
     @staticmethod
@@ -534,7 +545,7 @@ class LogFollower:
         file.size = 0
         return FollowLoss(file.path, "removed before it was read", FileVanishedError.exit_code)
 
-    def _is_news(self, loss: FollowLoss) -> bool:
+    def _record_loss_if_new(self, loss: FollowLoss) -> bool:
         """Return True if this loss was not reported before, and note it."""
         if self._reported.get(loss.file) == loss.reason:
             return False
@@ -557,9 +568,9 @@ def _mtime(file: _ListedFile) -> int:
     return file.mtime_ns
 
 
-def _is_file_known(position: str | None, plan: Sequence[tuple[str, str, Format | None]]) -> bool:
+def _is_file_of_position_known(position: str | None, files: Sequence[tuple[str, str, Format | None]]) -> bool:
     """Return True if the file to which a position applies is known; False for a position that applies to all files."""
     if position is None or is_gtid_position(position) or is_sequence_position(position):
         return False
     name, _ = split_file_prefix(position)
-    return name is None or any(name in (path, os.path.basename(path)) for path, _, _ in plan)
+    return name is None or any(name in (path, os.path.basename(path)) for path, _, _ in files)

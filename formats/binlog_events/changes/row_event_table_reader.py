@@ -1,6 +1,7 @@
 """Tables of row events, with their columns and rows.
 
-Events about which the kernels lack information take the general path (`RowTables.read_records`). So do events whose
+Events about which the kernels lack information take the general path (`RowEventTableReader.read_records`). So do events
+whose
 rows the kernels cannot decode: the events before them are then processed again, without those after them. A value that
 only Python can decode does not stop the kernels (`typed_column_kernels`).
 """
@@ -30,7 +31,7 @@ from binlogtool.format_api.row_output_interfaces import (
     TableRow,
     TableSchema,
     make_database_table,
-    pad_image,
+    pad_binary_columns,
     split_table_name,
 )
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
@@ -50,7 +51,7 @@ from binlogtool.formats.binlog_events.changes.track_row_event_kernels import (
     RowEventColumns,
     SelectedRowEvents,
     TableMapStates,
-    select_row_events,
+    select_row_events_until_unsupported,
 )
 from binlogtool.formats.binlog_events.changes.typed_column_kernels import (
     MAX_COMPILED_COLUMNS,
@@ -62,18 +63,21 @@ from binlogtool.formats.binlog_events.changes.typed_column_kernels import (
 )
 from binlogtool.formats.binlog_events.ddl.changed_table import find_changed_table
 from binlogtool.formats.binlog_events.ddl.parse_ddl import ParsedDdl, parse_ddl
-from binlogtool.formats.binlog_events.ddl.statements import normalize_statement, skip_gap
+from binlogtool.formats.binlog_events.ddl.split_sql_statements import (
+    decode_statement_with_default_quotes,
+    find_next_word_offset,
+)
 from binlogtool.formats.binlog_events.ddl.table_history import CascadeReporter, TableCatalog
-from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, decode_event_column, type_name
+from binlogtool.formats.binlog_events.decode import NO_TRANSACTION, BinlogFileContext, decode_envelope_column, type_name
 from binlogtool.formats.binlog_events.event_schemas import Event, iter_events
 from binlogtool.formats.binlog_events.gtid.gtid_events import read_mysql_gtid
 from binlogtool.formats.binlog_events.rows.rows_event import DUMMY_TABLE_ID, decode_rows, fill_unchanged_json
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql.script_state import (
     EventContext,
-    get_event_context,
     get_statement_kind,
-    read_query,
+    make_event_context,
+    read_query_and_text,
 )
 from binlogtool.formats.binlog_events.status_variables import is_unfinished_alter
 from binlogtool.formats.binlog_events.transactions.boundaries import (
@@ -81,13 +85,13 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     WORD_TABLE_WITHOUT_ROLLBACK,
     GroupStep,
     QueryKind,
-    TransactionGroups,
-    build_event_type_flags,
+    TransactionGroupState,
+    build_event_type_traits,
 )
 from binlogtool.formats.binlog_events.transactions.transaction_kernels import (
     MAX_CACHED,
     UNSUPPORTED_EVENTS,
-    CompiledTracker,
+    CompiledEventTracker,
     as_int_column,
 )
 from binlogtool.formats.binlog_events.values.column_types import BLOBS, EXPORTED_TYPES, ColumnType, TableMapColumn
@@ -99,8 +103,8 @@ from binlogtool.formats.binlog_events.wire_format import (
     ROW_EVENTS,
     UPDATE_ROW_EVENTS,
     EventType,
-    read_declared_size,
-    unpack_block,
+    read_declared_unpacked_size,
+    unpack_compressed_block,
 )
 from binlogtool.limits import Limits, require_value_bytes
 
@@ -148,14 +152,14 @@ class _KernelBatch(NamedTuple):
     """A batch in the form that the kernels need.
 
     Attributes:
-        owners: source, number and map of each event, see `CompiledTracker.columns`.
+        owners: source, number and map of each event, see `CompiledEventTracker.get_tracking_columns`.
         sources: see `EventRows`.
     """
 
     window: Any
     frames: list[Any]
     owners: list[Any]
-    follower: CompiledTracker
+    follower: CompiledEventTracker
     sources: list[tuple[str | None, int | None]]
 
 
@@ -167,10 +171,10 @@ class _RowImages(NamedTuple):
     ends: Any
 
 
-class RowEventRuns:
+class CompiledRowEventReader:
     """Processes runs of row events in the files of a log, one file after the other.
 
-    Facts about table maps are indexed by the map numbers of the file's `CompiledTracker`.
+    Facts about table maps are indexed by the map numbers of the file's `CompiledEventTracker`.
 
     Attributes:
         reason: why the event after the last run takes the general path, as text about its rows.
@@ -179,23 +183,23 @@ class RowEventRuns:
     def __init__(self, fillers: RowCellFillers, compile_kernel: Callable[[Kernel], Kernel]) -> None:
         self._fillers, self._compile_kernel = fillers, compile_kernel
         self._follow_kernel, self._store_kernel = (
-            compile_kernel(select_row_events),
-            compile_kernel(typed_column_kernels.store_events),
+            compile_kernel(select_row_events_until_unsupported),
+            compile_kernel(typed_column_kernels.store_rows_of_events),
         )
-        self._traits = build_event_type_flags(_STOP_EVENTS)
+        self._traits = build_event_type_traits(_STOP_EVENTS)
         self._state = array("q", bytes(8 * STATE_SIZE))
         self._outputs = [array("q") for _ in _OUTPUT_COLUMNS]
         self._described: list[TableSchema] = []
         self.reason = ""
-        self._reset_maps([], -1)
+        self._reset_table_maps([], -1)
 
-    def _reset_maps(self, maps: list[TableMap], version: int) -> None:
+    def _reset_table_maps(self, table_maps: list[TableMap], facts_version: int) -> None:
         """Drop all maps and start with these.
 
         Args:
-            version: `RowTables.version` for which the maps will be resolved.
+            facts_version: `RowEventTableReader.table_facts_version` for which the maps will be resolved.
         """
-        self._maps, self._version = maps, version
+        self._maps, self._version = table_maps, facts_version
         self._map_states = array("q")
         self._tables: dict[int, tuple[TableMap, TableSchema]] = {}
         self._heads, self._plans, self._shapes = array("q", [0]), array("q"), array("q")
@@ -205,33 +209,33 @@ class RowEventRuns:
 
     # -- a batch -------------------------------------------------------------------------------------------------------
 
-    def events(
+    def read_events(
         self,
-        reader: RowTables,
+        reader: RowEventTableReader,
         context: BinlogFileContext,
         batch: Batch,
         start: int,
         stop: int,
         limits: Limits,
-        marks: bytes | None,
+        selected_flags: bytes | None,
     ) -> tuple[EventRows | None, int]:
         """Return the content of the first of these records, and the next record that needs `read_records`.
 
         Args:
-            marks: see `CompiledTableReader.read_events`.
+            selected_flags: see `CompiledTableReader.read_rows_until_unsupported`.
         """
         self.reason = _STATEMENTS
-        source = None if context.encrypted_without_key else self._prepare_batch(context, batch)
+        source = None if context.encrypted_without_key else self._prepare_kernel_batch(context, batch)
         if source is None:
             return None, start
-        selected = _ALL_SELECTED if marks is None else bytes(start) + marks
-        if marks is None and len(selected) < stop:
+        selected = _ALL_SELECTED if selected_flags is None else bytes(start) + selected_flags
+        if selected_flags is None and len(selected) < stop:
             selected = b"\1" * stop
-        self._sync_maps(reader, source.follower)
+        self._sync_table_maps(reader, source.follower)
         while stop > start:
-            next_event = self._find_row_events(reader, context, source, start, stop, selected, limits)
+            next_event = self._select_until_unsupported_event(reader, context, source, start, stop, selected, limits)
             try:
-                runs, sizes = self._store_found_events(source, limits)
+                runs, sizes = self._store_rows_of_found_events(source, limits)
             except _UnsupportedEvent as error:
                 stop, self.reason = error.index, error.reason
                 continue
@@ -240,37 +244,41 @@ class RowEventRuns:
             state, groups = self._state, reader.groups
             groups.group = state[GROUP_STATE]
             reader.time = state[TIME] or None
-            return self._make_events(source.sources, runs, sizes), next_event
+            return self._build_event_rows(source.sources, runs, sizes), next_event
         return None, start
 
-    def _prepare_batch(self, context: BinlogFileContext, batch: Batch) -> _KernelBatch | None:
+    def _prepare_kernel_batch(self, context: BinlogFileContext, batch: Batch) -> _KernelBatch | None:
         tracker, count = context.tracker, batch.frames.count
         if len(tracker.maps.by_id) > MAX_CACHED:
             tracker.compiled_tracker, self.reason = None, _MANY_TABLES
             return None
-        if not isinstance(tracker.compiled_tracker, CompiledTracker):
-            tracker.compiled_tracker = CompiledTracker(tracker, self._compile_kernel)
+        if not isinstance(tracker.compiled_tracker, CompiledEventTracker):
+            tracker.compiled_tracker = CompiledEventTracker(tracker, self._compile_kernel)
         follower = tracker.compiled_tracker
         frames, notes = (
             [as_int_column(batch.frames[name], count) for name in _FRAME_COLUMNS],
             tracker.track_batch(batch),
         )
         if batch.container is not None:
-            owner = notes.owners[0] if count else NO_OWNER
+            owner = notes.transactions[0] if count else NO_TRANSACTION
             columns = [array("q", [0 if owner.gtid else -1]) * count, array("q", [-1]) * count]
             return _KernelBatch(
-                batch.window, frames, [*columns, follower.map_numbers(notes.maps)], follower, [(owner.gtid, owner.seq)]
+                batch.window,
+                frames,
+                [*columns, follower.get_map_numbers(notes.maps)],
+                follower,
+                [(owner.gtid, owner.seq)],
             )
-        by_name = follower.columns(notes)
+        by_name = follower.get_tracking_columns(notes)
         sources = [(one, None) if isinstance(one, str) else (one.gtid, one.seq) for one in follower.sources]
         return _KernelBatch(
             batch.window, frames, [by_name[name] for name in ("source", "number", "map")], follower, sources
         )
 
-    def _sync_maps(self, reader: RowTables, follower: CompiledTracker) -> None:
-        version = reader.version
-        if self._maps is not follower.table_maps or self._version != version or self._has_too_many_heads:
-            self._reset_maps(follower.table_maps, version)
+    def _sync_table_maps(self, reader: RowEventTableReader, compiled_tracker: CompiledEventTracker) -> None:
+        version = reader.table_facts_version
+        if self._maps is not compiled_tracker.table_maps or self._version != version or self._has_too_many_heads:
+            self._reset_table_maps(compiled_tracker.table_maps, version)
         if (missing_words := 2 * len(self._maps) - len(self._map_states)) > 0:
             self._map_states.extend(array("q", bytes(8 * missing_words)))
 
@@ -278,14 +286,14 @@ class RowEventRuns:
     def _has_too_many_heads(self) -> bool:
         return len(self._plans) + len(self._heads) > _MAX_PLAN_WORDS
 
-    def _find_row_events(
+    def _select_until_unsupported_event(
         self,
-        reader: RowTables,
+        reader: RowEventTableReader,
         context: BinlogFileContext,
-        source: _KernelBatch,
+        kernel_batch: _KernelBatch,
         event: int,
         stop: int,
-        selected: bytes,
+        selected_flags: bytes,
         limits: Limits,
     ) -> int:
         """Find the row events; return the first event that compiled code cannot process."""
@@ -296,18 +304,19 @@ class RowEventRuns:
             self._outputs = [array("q", bytes(8 * (stop - event))) for _ in _OUTPUT_COLUMNS]
         id_size = context.description.table_id_size
         while True:
-            events = RowEventColumns._make((*source.frames, *source.owners))
+            events = RowEventColumns._make((*kernel_batch.frames, *kernel_batch.owners))
             known = TableMapStates(self._map_states, self._heads, id_size + 2)
             rows = SelectedRowEvents._make(self._outputs)
             event = self._follow_kernel(
-                event, stop, selected, events, source.window, self._traits, WORD_TABLE_WITHOUT_ROLLBACK, state, known,
+                event, stop, selected_flags, events, kernel_batch.window, self._traits, WORD_TABLE_WITHOUT_ROLLBACK,
+                state, known,
                 rows,
             )  # fmt: skip
-            if event == stop or not self._resolve_stopping_event(reader, source, event, id_size, limits):
+            if event == stop or not self._try_resolve_stopping_event(reader, kernel_batch, event, id_size, limits):
                 return int(event)
 
-    def _make_events(
-        self, sources: list[tuple[str | None, int | None]], runs: list[CellRun], sizes: array[int]
+    def _build_event_rows(
+        self, sources: list[tuple[str | None, int | None]], runs: list[CellRun], row_counts: array[int]
     ) -> EventRows:
         state, count = self._state, self._state[COUNT]
         which, places, layouts, _, times, origins, owners, serials, commits, groups = (
@@ -318,57 +327,59 @@ class RowEventRuns:
         return EventRows(
             described, closes == CLOSED_BY_END, closes == CLOSED_BY_NEXT,
             bool(state[TRANSACTION_OPEN]), runs, which,
-            places, sizes, layouts, times, origins, owners, serials, commits, groups, self._layout_kinds, sources,
+            places, row_counts, layouts, times, origins, owners, serials, commits, groups, self._layout_kinds, sources,
         )  # fmt: skip
 
     # -- unsupported events --------------------------------------------------------------------------------------------
 
-    def _resolve_stopping_event(
-        self, reader: RowTables, source: _KernelBatch, event: int, id_size: int, limits: Limits
+    def _try_resolve_stopping_event(
+        self, reader: RowEventTableReader, kernel_batch: _KernelBatch, event: int, table_id_size: int, limits: Limits
     ) -> bool:
         """Resolve what the kernel lacked for the event where it stopped; return whether it can take the event now."""
-        code, number = source.frames[_CODES][event], source.owners[2][event]
+        code, number = kernel_batch.frames[_CODES][event], kernel_batch.owners[2][event]
         if number < 0 or self._traits[code] & NEEDS_TRACKER:
             self.reason = _PARTIAL_JSON if code == EventType.PARTIAL_UPDATE_ROWS else _STATEMENTS
             return False
         try:
             if self._map_states[2 * number] == UNKNOWN:
-                keyed_map, exported_table, is_wanted = reader.resolve_map(self._maps[number])
+                keyed_map, exported_table, is_wanted = reader.resolve_map_and_selection(self._maps[number])
                 if is_wanted and reader.has_unreported_doubt(keyed_map):
                     self.reason = _UNCERTAIN
                     return False
-                if reader.must_check_events(exported_table) and (code not in WRITE_EVENTS or not is_wanted):
+                if reader.has_unreported_cascades(exported_table) and (code not in WRITE_EVENTS or not is_wanted):
                     self.reason = _CASCADES
                     return False
                 self._tables[number] = keyed_map, exported_table
                 self._map_states[2 * number] = WANTED if is_wanted else UNWANTED
                 self._described.append(exported_table)
                 return True
-            body = source.window[source.frames[_STARTS][event] : source.frames[_ENDS][event]]
-            if code not in WRITE_EVENTS and reader.must_check_events(self._tables[number][1]):
+            body = kernel_batch.window[kernel_batch.frames[_STARTS][event] : kernel_batch.frames[_ENDS][event]]
+            if code not in WRITE_EVENTS and reader.has_unreported_cascades(self._tables[number][1]):
                 self.reason = _CASCADES
                 return False
-            return code in ROW_EVENTS and self._resolve_event_before_rows(code, body, number, id_size + 2, limits)
+            return code in ROW_EVENTS and self._try_register_image_layout(code, body, number, table_id_size + 2, limits)
         except (MalformedError, DecompressionError):
             self.reason = _INVALID_ROWS
             return False
 
-    def _resolve_event_before_rows(
-        self, code: int, body: memoryview, number: int, head_at: int, limits: Limits
+    def _try_register_image_layout(
+        self, type_code: int, body: memoryview, map_number: int, rows_head_offset: int, limits: Limits
     ) -> bool:
-        table_map, table = self._tables[number]
-        layout = parse_image_layout(code, body, table_map) if len(table_map.columns) <= MAX_COMPILED_COLUMNS else None
+        table_map, table = self._tables[map_number]
+        layout = (
+            parse_image_layout(type_code, body, table_map) if len(table_map.columns) <= MAX_COMPILED_COLUMNS else None
+        )
         if layout is None or self._has_too_many_heads:
             self.reason = _OTHER_HEAD if layout is None else _MANY_FORMS
             return False
-        head, entry = bytes(body[head_at : layout.images_at]), len(self._heads)
-        self._heads.extend([self._map_states[2 * number + 1], code, len(head), len(self._layout_kinds)])
+        head, entry = bytes(body[rows_head_offset : layout.images_at]), len(self._heads)
+        self._heads.extend([self._map_states[2 * map_number + 1], type_code, len(head), len(self._layout_kinds)])
         self._heads.frombytes(head.ljust(-(-len(head) // 8) * 8, b"\0"))
-        self._map_states[2 * number + 1] = entry
+        self._map_states[2 * map_number + 1] = entry
         if layout.compressed:
             self._compressed_layouts.add(len(self._layout_kinds))
         self._layout_kinds.append((layout.sides, layout.absent))
-        plan = self._fillers.current_filler(table_map, table, limits).make_plan(layout)
+        plan = self._fillers.get_filler_for_next_rows(table_map, table, limits).get_storage_plan(layout)
         plan_at = self._plan_positions.setdefault(plan.tobytes(), len(self._plans))
         if plan_at == len(self._plans):
             self._plans.extend(plan)
@@ -377,18 +388,20 @@ class RowEventRuns:
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
-    def _store_found_events(self, source: _KernelBatch, limits: Limits) -> tuple[list[CellRun], array[int]]:
+    def _store_rows_of_found_events(
+        self, kernel_batch: _KernelBatch, limits: Limits
+    ) -> tuple[list[CellRun], array[int]]:
         """Store the rows of all events found; return the runs of cells, and the number of rows of each event.
 
         Raises:
             _UnsupportedEvent: some rows cannot be stored; the fillers are left unchanged.
         """
         runs, sizes, old_rows = list[CellRun](), array("q", bytes(8 * self._state[COUNT])), dict[int, Any]()
-        images = self._locate_images(source, limits)
+        images = self._locate_and_unpack_images(kernel_batch, limits)
         failed_events = []
-        for number, picks in self._group_by_map():
+        for number, picks in self._iter_events_by_table_map():
             try:
-                for run in self._store_map_events(images, number, picks, sizes, limits):
+                for run in self._store_rows_of_map(images, number, picks, sizes, limits):
                     old_rows.setdefault(id(run.buffer), (run.buffer, run.start))
                     runs.append(run)
             except _UnsupportedEvent as error:
@@ -399,27 +412,27 @@ class RowEventRuns:
             raise _UnsupportedEvent(min(failed_events))
         return runs, sizes
 
-    def _locate_images(self, source: _KernelBatch, limits: Limits) -> _RowImages:
+    def _locate_and_unpack_images(self, kernel_batch: _KernelBatch, limits: Limits) -> _RowImages:
         """Return the positions of the images of the events found; those of compressed events are unpacked.
 
         Raises:
             _UnsupportedEvent: an event cannot be unpacked, or the events before it already use enough memory.
         """
         which, _, layouts, maps, *_ = (one[: self._state[COUNT]] for one in self._outputs)
-        starts, ends = source.frames[_STARTS], source.frames[_ENDS]
+        starts, ends = kernel_batch.frames[_STARTS], kernel_batch.frames[_ENDS]
         if not self._compressed_layouts or self._compressed_layouts.isdisjoint(layouts):
-            return _RowImages(source.window, starts, ends)
+            return _RowImages(kernel_batch.window, starts, ends)
         data, new_starts, new_ends = bytearray(), array("q", bytes(8 * len(starts))), array("q", bytes(8 * len(starts)))
         for event, layout_number, map_number in zip(which, layouts, maps, strict=True):
-            body = source.window[starts[event] : ends[event]]
+            body = kernel_batch.window[starts[event] : ends[event]]
             new_starts[event] = len(data)
             try:
                 if layout_number in self._compressed_layouts:
-                    layout = parse_image_layout(source.frames[_CODES][event], body, self._tables[map_number][0])
+                    layout = parse_image_layout(kernel_batch.frames[_CODES][event], body, self._tables[map_number][0])
                     block = body[layout.images_at if layout is not None else 0 :]
-                    if data and len(data) + read_declared_size(block) > _MAX_UNPACKED_BYTES:
+                    if data and len(data) + read_declared_unpacked_size(block) > _MAX_UNPACKED_BYTES:
                         raise _UnsupportedEvent(event, _UNPACKED)
-                    body = memoryview(unpack_block(block, limits))
+                    body = memoryview(unpack_compressed_block(block, limits))
             except (MalformedError, DecompressionError):
                 raise _UnsupportedEvent(event) from None
             require_value_bytes(len(body))
@@ -427,7 +440,7 @@ class RowEventRuns:
             new_ends[event] = len(data)
         return _RowImages(data, new_starts, new_ends)
 
-    def _group_by_map(self) -> Iterator[tuple[int, array[int]]]:
+    def _iter_events_by_table_map(self) -> Iterator[tuple[int, array[int]]]:
         """Yield the row events of each table as (number of the map, events with that map)."""
         numbers = self._outputs[_OUTPUT_COLUMNS.index("tables")][: self._state[COUNT]]
         if numbers and numbers.count(numbers[0]) == len(numbers):
@@ -440,8 +453,8 @@ class RowEventRuns:
             for number, map_events in groupby(events, numbers.__getitem__):
                 yield number, array("q", map_events)
 
-    def _store_map_events(
-        self, images: _RowImages, number: int, picks: array[int], sizes: array[int], limits: Limits
+    def _store_rows_of_map(
+        self, images: _RowImages, map_number: int, event_numbers: array[int], row_counts: array[int], limits: Limits
     ) -> Iterator[CellRun]:
         """Store the rows of these events.
 
@@ -449,43 +462,51 @@ class RowEventRuns:
             _UnsupportedEvent: the rows of an event cannot be stored.
         """
         pick, (found_events, _, layouts, *_) = 0, self._outputs
-        picked = typed_column_kernels.PickedEvents(picks, found_events, layouts, images.starts, images.ends)
+        picked = typed_column_kernels.PickedEvents(event_numbers, found_events, layouts, images.starts, images.ends)
         row_layouts = typed_column_kernels.RowLayouts(self._shapes, self._plans)
-        table_map, table = self._tables[number]
-        while pick < len(picks):
-            filler = self._fillers.current_filler(table_map, table, limits)
+        table_map, table = self._tables[map_number]
+        while pick < len(event_numbers):
+            filler = self._fillers.get_filler_for_next_rows(table_map, table, limits)
             first_row, raw_count = filler.rows, filler.target.counts[RAW_COUNT]
             next_pick, row, status = self._store_kernel(
-                pick, len(picks), picked, images.window, row_layouts, first_row, MAX_FILLER_ROWS, filler.target, sizes
+                pick,
+                len(event_numbers),
+                picked,
+                images.window,
+                row_layouts,
+                first_row,
+                MAX_FILLER_ROWS,
+                filler.target,
+                row_counts,
             )
-            run = CellRun(filler, first_row, picks[pick:next_pick])
+            run = CellRun(filler, first_row, event_numbers[pick:next_pick])
             if next_pick > pick:
                 if filler.target.counts[RAW_COUNT] > raw_count:
-                    _check_raw_values(filler, run, sizes, found_events, limits)
+                    _require_decodable_raw_values(filler, run, row_counts, found_events, limits)
                 filler.rows = row
                 yield run
             if status == UNSUPPORTED or (
                 status == typed_column_kernels.FULL and not self._fillers.try_open_larger_filler(table_map)
             ):
-                raise _UnsupportedEvent(found_events[picks[next_pick]])
+                raise _UnsupportedEvent(found_events[event_numbers[next_pick]])
             pick = next_pick
 
 
-def _check_raw_values(
-    filler: RowCellFiller, run: CellRun, sizes: array[int], found_events: array[int], limits: Limits
+def _require_decodable_raw_values(
+    filler: RowCellFiller, run: CellRun, row_counts: array[int], found_events: array[int], limits: Limits
 ) -> None:
     """Check the values that must be decoded one by one in Python.
 
     Raises:
         _UnsupportedEvent: a value cannot be decoded.
     """
-    row, stop = run.start, run.start + sum(sizes[event] for event in run.event_numbers)
+    row, stop = run.start, run.start + sum(row_counts[event] for event in run.event_numbers)
     if filler.can_decode_raw_values(row, stop, limits):
         return
     for event in run.event_numbers:
-        if not filler.can_decode_raw_values(row, row + sizes[event], limits):
+        if not filler.can_decode_raw_values(row, row + row_counts[event], limits):
             raise _UnsupportedEvent(found_events[event])
-        row += sizes[event]
+        row += row_counts[event]
 
 
 # --- Statements that change rows without row events ---
@@ -518,10 +539,10 @@ def describe_rollback(kind: QueryKind | None, sql: bytes, *, ends_group: bool) -
     return ""
 
 
-def changes_rows(statement: ParsedDdl) -> bool:
+def is_row_changing_statement(statement: ParsedDdl) -> bool:
     """Return whether a logged statement changes rows; a SELECT is logged only if a function in it changes some."""
     text = statement.text
-    if _WRITING_STATEMENT.match(text, skip_gap(text)):
+    if _WRITING_STATEMENT.match(text, find_next_word_offset(text)):
         return True
     if statement.created is None or not _SELECTS.search(text):
         return False
@@ -546,15 +567,17 @@ class LoggedStatement(NamedTuple):
 _NO_STATEMENT = LoggedStatement(ParsedDdl("", ""))
 
 
-def read_logged_statement(scene: EventContext, catalog: TableCatalog, cascades: CascadeReporter) -> LoggedStatement:
+def read_and_apply_statement(
+    event_context: EventContext, catalog: TableCatalog, cascades: CascadeReporter
+) -> LoggedStatement:
     """Read a statement that may define tables or change rows, and apply it to the catalog."""
-    parts, sql = read_query(scene)
-    text = "" if is_unfinished_alter(parts.status_vars) else normalize_statement(sql, parts)
+    parts, sql = read_query_and_text(event_context)
+    text = "" if is_unfinished_alter(parts.status_vars) else decode_statement_with_default_quotes(sql, parts)
     ddl = parse_ddl(text, parts.db.decode("utf-8", "backslashreplace"))
     statement = LoggedStatement(ddl)
-    if changes_rows(ddl):
+    if is_row_changing_statement(ddl):
         named, table = find_changed_table(ddl), catalog.find_only_changed_table(ddl)
-        findings = tuple(cascades.check_statement(catalog.foreign_keys, scene.event, table, ddl.text))
+        findings = tuple(cascades.report_statement_cascades(catalog.foreign_keys, event_context.event, table, ddl.text))
         reason = f"{named}: {STATEMENT_WITHOUT_ROWS}" if named else STATEMENT_WITHOUT_ROWS
         statement = LoggedStatement(ddl, reason, table, findings)
     catalog.apply_statement(sql, parts)
@@ -569,7 +592,7 @@ _LONG_BYTES_TYPES = BLOBS | {_C.BLOB_COMPRESSED}
 _BYTES_TYPES = _LONG_BYTES_TYPES | {_C.STRING, _C.VAR_STRING, _C.VARCHAR, _C.VARCHAR_COMPRESSED}
 
 
-def column_type_name(column: TableMapColumn) -> str:
+def exported_type_name(column: TableMapColumn) -> str:
     """Return the type of a column in the exported table; "string" if nothing better is known."""
     type_ = column.type
     if type_ in _INT_TYPES:
@@ -597,17 +620,17 @@ def column_type_name(column: TableMapColumn) -> str:
     return EXPORTED_TYPES.get(column.logical) or EXPORTED_TYPES.get(type_, "string")
 
 
-def _binary_charsets(type_: int) -> tuple[str | None, ...]:
+def _binary_charsets(column_type: int) -> tuple[str | None, ...]:
     """Return the character sets that mean bytes; a BLOB without a character set in its map may be BLOB or TEXT."""
-    return ("binary", None) if type_ in _LONG_BYTES_TYPES else ("binary",)
+    return ("binary", None) if column_type in _LONG_BYTES_TYPES else ("binary",)
 
 
-def export_table(table_map: TableMap) -> TableSchema:
+def build_exported_table_schema(table_map: TableMap) -> TableSchema:
     """Return the exported table of a map; cached in the map."""
     table: TableSchema | None = table_map.memo.get("table")
     if table is None:
         columns = tuple(
-            TableColumn(key, column_type_name(one))
+            TableColumn(key, exported_type_name(one))
             for key, one in zip(table_map.column_keys, table_map.columns, strict=True)
         )
         key = tuple(table_map.column_keys[index] for index, _ in table_map.primary_key or ())
@@ -615,7 +638,7 @@ def export_table(table_map: TableMap) -> TableSchema:
     return table
 
 
-class RowTables(msgspec.Struct, TableReader):
+class RowEventTableReader(msgspec.Struct, TableReader):
     """Tracks the events of a log and produces table rows.
 
     Attributes:
@@ -625,10 +648,10 @@ class RowTables(msgspec.Struct, TableReader):
         records_as_values: `read_records` yields values instead of cells.
     """
 
-    groups: TransactionGroups = msgspec.field(default_factory=TransactionGroups)
+    groups: TransactionGroupState = msgspec.field(default_factory=TransactionGroupState)
     knowledge: TableCatalog = msgspec.field(default_factory=TableCatalog)
     fillers: RowCellFillers | None = None
-    runs: RowEventRuns | None = None
+    runs: CompiledRowEventReader | None = None
     cascades: CascadeReporter = msgspec.field(default_factory=CascadeReporter)
     time: int | None = None
     is_selected: Callable[[TableSchema], bool] | None = None
@@ -639,20 +662,20 @@ class RowTables(msgspec.Struct, TableReader):
         self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
     ) -> Iterator[RecordTableRows]:
         """Yield the rows of each of these records; must be consumed in order."""
-        self._seed(context)
+        self._load_start_and_hints(context)
         notes = context.tracker.track_batch(batch)
         for i, event in enumerate(iter_events(batch, start, stop), start):
             try:
                 if event.code in ROW_EVENTS:
-                    yield self._process_rows(context, event, notes.maps[i], limits)
+                    yield self._read_row_event(context, event, notes.maps[i], limits)
                 else:
-                    yield self._process_other_event(
-                        get_event_context(context, batch, i, event, notes.owners[i], notes.maps[i], limits)
+                    yield self._read_other_event(
+                        make_event_context(context, batch, i, event, notes.transactions[i], notes.maps[i], limits)
                     )
             except (MalformedError, DecompressionError) as error:
-                yield RecordTableRows(findings=(report_event(event, error.finding_id, str(error.args[0])),))
+                yield RecordTableRows(findings=(make_row_event_finding(event, error.finding_id, str(error.args[0])),))
 
-    def read_events(
+    def read_rows_until_unsupported(
         self,
         context: BinlogFileContext,
         batch: Batch,
@@ -664,33 +687,33 @@ class RowTables(msgspec.Struct, TableReader):
         """Return the content of the first of these records, and the next record that needs `read_records`."""
         if self.runs is None:
             return None, start
-        self._seed(context)
-        return self.runs.events(self, context, batch, start, stop, limits, marks)
+        self._load_start_and_hints(context)
+        return self.runs.read_events(self, context, batch, start, stop, limits, marks)
 
     def read_column(self, context: BinlogFileContext, batch: Batch, name: str, start: int, stop: int) -> Sequence[Any]:
         """Return one column of the envelopes of these records."""
-        return decode_event_column(context, batch, name, start, stop)
+        return decode_envelope_column(context, batch, name, start, stop)
 
-    def store_no_cells(self) -> None:
+    def use_values_instead_of_cells(self) -> None:
         """Make `read_records` yield rows as values."""
         self.records_as_values = True
 
-    def _seed(self, context: BinlogFileContext) -> None:
-        self.knowledge.load_start(context.tracker.maps.history)
+    def _load_start_and_hints(self, context: BinlogFileContext) -> None:
+        self.knowledge.load_starting_definitions(context.tracker.maps.history)
         self.cascades.reported.update(context.hints.reported_tables)
 
-    def resolve_map(self, table_map: TableMap) -> tuple[TableMap, TableSchema, bool]:
+    def resolve_map_and_selection(self, table_map: TableMap) -> tuple[TableMap, TableSchema, bool]:
         """Return (the map with all known facts about its columns, its table, whether the table's rows are selected)."""
-        keyed_map = self.knowledge.describe_with_key(table_map)
-        exported_table = export_table(keyed_map)
+        keyed_map = self.knowledge.add_known_facts_and_key(table_map)
+        exported_table = build_exported_table_schema(keyed_map)
         return keyed_map, exported_table, self.is_selected is None or self.is_selected(exported_table)
 
-    def must_check_events(self, table: TableSchema) -> bool:
+    def has_unreported_cascades(self, table: TableSchema) -> bool:
         """Return whether the table's events must be read one by one, as long as `version` does not change."""
-        return self.cascades.has_unreported(self.knowledge.foreign_keys, table.name)
+        return self.cascades.has_unreported_cascade(self.knowledge.foreign_keys, table.name)
 
     @property
-    def version(self) -> int:
+    def table_facts_version(self) -> int:
         """Number that changes whenever new facts about tables become known, or are reported."""
         return self.knowledge.version + len(self.cascades.reported) + len(self.reported)
 
@@ -698,28 +721,30 @@ class RowTables(msgspec.Struct, TableReader):
         """Return whether uncertain column names of a map still have to be reported."""
         return bool(table_map.uncertain) and table_map.uncertain not in self.reported
 
-    def limit_to(self, is_selected: Callable[[TableSchema], bool]) -> None:
+    def limit_to_tables(self, is_selected: Callable[[TableSchema], bool]) -> None:
         """Allow the reader to omit the rows of other tables; their descriptions are still reported."""
         self.is_selected = is_selected
 
-    def handle_missing_records(self) -> None:
+    def note_missing_records(self) -> None:
         """Handle a gap: records may be missing here."""
         self.groups.reset()
         self.time = None
 
-    def _process_other_event(self, scene: EventContext) -> RecordTableRows:
-        event, code = scene.event, scene.event.code
-        if scene.file.encrypted_without_key:
+    def _read_other_event(self, event_context: EventContext) -> RecordTableRows:
+        event, code = event_context.event, event_context.event.code
+        if event_context.file.encrypted_without_key:
             return NO_ROWS  # a finding about the file reports it once
         if code == EventType.TABLE_MAP:
-            table_map = scene.table
+            table_map = event_context.table
             return (
                 NO_ROWS
                 if table_map is None
-                else RecordTableRows(described=(export_table(self.knowledge.describe_with_key(table_map)),))
+                else RecordTableRows(
+                    described=(build_exported_table_schema(self.knowledge.add_known_facts_and_key(table_map)),)
+                )
             )
         is_payload = code == EventType.TRANSACTION_PAYLOAD
-        step = GroupStep.OUTSIDE if is_payload else self.groups.add_event(code, event.body)
+        step = GroupStep.OUTSIDE if is_payload else self.groups.advance_to_event(code, event.body)
         if code in GTID_EVENTS:
             self.time = None
             if code != EventType.GTID:
@@ -728,25 +753,28 @@ class RowTables(msgspec.Struct, TableReader):
             self.time = None
         statement = _NO_STATEMENT
         if code in QUERY_EVENTS or code == EventType.EXECUTE_LOAD_QUERY:
-            statement = read_logged_statement(scene, self.knowledge, self.cascades)
+            statement = read_and_apply_statement(event_context, self.knowledge, self.cascades)
             if rollback_text := describe_rollback(
-                get_statement_kind(scene), read_query(scene)[1], ends_group=step is GroupStep.ENDS
+                get_statement_kind(event_context),
+                read_query_and_text(event_context)[1],
+                ends_group=step is GroupStep.ENDS,
             ):
                 return RecordTableRows(
-                    begins=step is GroupStep.ENDS, findings=(report_event(event, ROWS_DIVERGE, rollback_text),)
+                    begins=step is GroupStep.ENDS,
+                    findings=(make_row_event_finding(event, ROWS_DIVERGE, rollback_text),),
                 )  # there is no commit
         ddl, reason = statement.ddl, INCIDENT if code == EventType.INCIDENT else statement.reason
-        emptied, dropped_database = tuple(_iter_emptied_tables(ddl)), ddl.dropped_database or ""
+        emptied, dropped_database = tuple(_iter_truncate_and_drop_rows(ddl)), ddl.dropped_database or ""
         remark = ", ".join(f"{old} is called {new} from this event on" for old, new in ddl.renames)
         if not is_payload and self.groups.has_begun_now and not remark and not reason:
             return TRANSACTION_BEGINS
-        findings = (report_event(event, ROWS_NOT_LOGGED, reason), *statement.cascades) if reason else ()
+        findings = (make_row_event_finding(event, ROWS_NOT_LOGGED, reason), *statement.cascades) if reason else ()
         return (
             RecordTableRows(
                 ends=step is GroupStep.ENDS,
                 remark=remark,
                 findings=findings,
-                changes=None if statement.table is None else _make_table(statement.table),
+                changes=None if statement.table is None else _make_table_without_columns(statement.table),
                 emptied=emptied,
                 dropped_database=dropped_database,
                 renamed=ddl.renames,
@@ -755,54 +783,61 @@ class RowTables(msgspec.Struct, TableReader):
             else NO_ROWS
         )
 
-    def _process_rows(
+    def _read_row_event(
         self, context: BinlogFileContext, event: Event, table_map: TableMap | None, limits: Limits
     ) -> RecordTableRows:
         size = context.description.table_id_size
-        ends = self.groups.add_event(event.code, event.body) is GroupStep.ENDS
+        ends = self.groups.advance_to_event(event.code, event.body) is GroupStep.ENDS
         if table_map is None:
             if int.from_bytes(event.body[:size], "little") == DUMMY_TABLE_ID:
                 return RecordTableRows(ends=ends)
-            return RecordTableRows(findings=(report_event(event, "dangling-reference", "its TABLE_MAP is missing"),))
-        keyed_map, exported_table, is_wanted = self.resolve_map(table_map)
+            return RecordTableRows(
+                findings=(make_row_event_finding(event, "dangling-reference", "its TABLE_MAP is missing"),)
+            )
+        keyed_map, exported_table, is_wanted = self.resolve_map_and_selection(table_map)
         decode = partial(decode_rows, event.code, event.body, keyed_map, limits)
         findings = tuple(
-            self.cascades.check_event(self.knowledge.foreign_keys, event, size, exported_table.name, decode)
+            self.cascades.report_row_event_cascades(
+                self.knowledge.foreign_keys, event, size, exported_table.name, decode
+            )
         )
         if not is_wanted:
             return RecordTableRows(described=(exported_table,), ends=ends, findings=findings)
         if self.has_unreported_doubt(keyed_map):
             self.reported.add(keyed_map.uncertain)
-            findings = (*findings, report_event(event, "meta-mismatch", keyed_map.uncertain, Severity.WARNING))
+            findings = (
+                *findings,
+                make_row_event_finding(event, "meta-mismatch", keyed_map.uncertain, Severity.WARNING),
+            )
         reason = "" if self.runs is None else self.runs.reason
         cells = (
             None
             if self.fillers is None or self.records_as_values
-            else self.fillers.store_event(event.code, event.body, keyed_map, exported_table, limits)
+            else self.fillers.try_store_row_event(event.code, event.body, keyed_map, exported_table, limits)
         )
         if cells is not None:
             return RecordTableRows(cells=cells, time=self.time, ends=ends, findings=findings, reason=reason)
-        padded_sizes = _padded_sizes(keyed_map)
+        padded_sizes = _binary_column_sizes(keyed_map)
         rows = decode()
         if event.code == EventType.PARTIAL_UPDATE_ROWS:
             rows = [{**row, "after": fill_unchanged_json(row["before"], row["after"])} for row in rows]
-        table_rows = [_make_row(exported_table, row, padded_sizes) for row in rows]
+        table_rows = [_make_table_row(exported_table, row, padded_sizes) for row in rows]
         return RecordTableRows(table_rows, time=self.time, ends=ends, findings=findings, reason=reason)
 
 
-def _iter_emptied_tables(ddl: ParsedDdl) -> Iterator[TableRow]:
+def _iter_truncate_and_drop_rows(ddl: ParsedDdl) -> Iterator[TableRow]:
     """Yield the tables that a statement empties or drops."""
     operation = "TRUNCATE" if ddl.is_truncate else "DROP"
-    for name in ddl.emptied:
-        yield TableRow(_make_table(name), operation, None, None)
+    for name in ddl.tables_losing_rows:
+        yield TableRow(_make_table_without_columns(name), operation, None, None)
 
 
-def _make_table(name: str) -> TableSchema:
+def _make_table_without_columns(name: str) -> TableSchema:
     """Return a table without columns by its full name."""
     return make_database_table(*split_table_name(name), ())
 
 
-def _padded_sizes(table_map: TableMap) -> dict[str, int]:
+def _binary_column_sizes(table_map: TableMap) -> dict[str, int]:
     """Return the sizes of BINARY columns, whose trailing zero bytes are not in the log, by column key."""
     sizes: dict[str, int] | None = table_map.memo.get("short")
     if sizes is None:
@@ -811,12 +846,15 @@ def _padded_sizes(table_map: TableMap) -> dict[str, int]:
     return sizes
 
 
-def _make_row(table: TableSchema, row: Mapping[str, Any], padded_sizes: Mapping[str, int]) -> TableRow:
-    before, after = pad_image(row.get("before"), padded_sizes), pad_image(row.get("after"), padded_sizes)
+def _make_table_row(table: TableSchema, row: Mapping[str, Any], padded_sizes: Mapping[str, int]) -> TableRow:
+    before, after = (
+        pad_binary_columns(row.get("before"), padded_sizes),
+        pad_binary_columns(row.get("after"), padded_sizes),
+    )
     return TableRow(table, "DELETE" if after is None else "INSERT" if before is None else "UPDATE", before, after)
 
 
-def report_event(event: Event, finding_id: str, reason: str, severity: Severity | None = None) -> Finding:
+def make_row_event_finding(event: Event, finding_id: str, reason: str, severity: Severity | None = None) -> Finding:
     """Create a finding about an event whose rows cannot be decoded, or not completely.
 
     Args:
@@ -826,7 +864,9 @@ def report_event(event: Event, finding_id: str, reason: str, severity: Severity 
     return make_finding(finding_id, event.start, event.end - event.start, text, record=event.record, severity=severity)
 
 
-def make_compiled_reader(compile_kernel: Callable[[Kernel], Kernel]) -> RowTables:
+def create_compiled_table_reader(compile_kernel: Callable[[Kernel], Kernel]) -> RowEventTableReader:
     """Create a reader that uses compiled code for rows where possible."""
     fillers = RowCellFillers(compile_kernel)
-    return RowTables(fillers=fillers, runs=RowEventRuns(fillers, compile_kernel) if fillers.is_compiled else None)
+    return RowEventTableReader(
+        fillers=fillers, runs=CompiledRowEventReader(fillers, compile_kernel) if fillers.is_compiled else None
+    )

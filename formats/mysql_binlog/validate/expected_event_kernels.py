@@ -30,7 +30,7 @@ from binlogtool.formats.binlog_events.gtid.gtid_events import (
     load_mariadb_gtid,
     load_mysql_gtid,
 )
-from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import has_valid_images, load_word, read_head
+from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import has_valid_images, load_word, read_rows_head
 from binlogtool.formats.binlog_events.transactions.boundaries import (
     AFTER_GTID,
     BEGIN,
@@ -44,7 +44,7 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     ROW_FLAGS_AT,
     STANDALONE,
     STATEMENT,
-    group_after,
+    get_next_group_state,
     is_begin,
 )
 from binlogtool.formats.binlog_events.wire_format import (
@@ -128,10 +128,10 @@ SECONDS_PER_DAY = 86400
 
 # Group states after events that break no rule.
 AFTER_MARIADB_GTID, AFTER_STANDALONE_GTID, AFTER_MYSQL_GTID = (
-    group_after(NO_GROUP, mark) for mark in (MARIADB_GTID, MARIADB_STANDALONE_GTID, MYSQL_GTID)
+    get_next_group_state(NO_GROUP, mark) for mark in (MARIADB_GTID, MARIADB_STANDALONE_GTID, MYSQL_GTID)
 )
-AFTER_BEGIN = group_after(AFTER_GTID, STATEMENT + BEGIN)
-AFTER_XID, AFTER_STATEMENT = group_after(BEGUN, COMMIT_EVENT), group_after(ONE_STATEMENT, STATEMENT)
+AFTER_BEGIN = get_next_group_state(AFTER_GTID, STATEMENT + BEGIN)
+AFTER_XID, AFTER_STATEMENT = get_next_group_state(BEGUN, COMMIT_EVENT), get_next_group_state(ONE_STATEMENT, STATEMENT)
 
 LETTER_B, LETTER_C, LETTER_D, LETTER_E, LETTER_I, LETTER_R, LETTER_S, LETTER_U, LETTER_X = b"BCDEIRSUX"
 CASE_MASK = 0xDF
@@ -147,7 +147,7 @@ INTVAR_SIZE, RAND_SIZE = INTVAR_SCHEMA.sizeof(), RAND_SCHEMA.sizeof()
 
 
 @kernel()
-def end_group_if_expected(next_group_state: int, end: int, state: MutableInt64s) -> bool:
+def end_transaction_if_expected(next_group_state: int, end: int, state: MutableInt64s) -> bool:
     """End the transaction; return False if its length or its last statement is unexpected.
 
     `next_group_state`: the group state after it.
@@ -163,7 +163,7 @@ def end_group_if_expected(next_group_state: int, end: int, state: MutableInt64s)
 
 @kernel(load_mariadb_gtid)
 def track_mariadb_gtid_if_expected(
-    pos: int, limit: int, start: int, server: int, state: MutableInt64s, buf: UInt8s
+    pos: int, limit: int, start: int, server_id: int, state: MutableInt64s, buf: UInt8s
 ) -> bool:
     """Track a MariaDB GTID; only the next number of the same domain and server, without XA and DDL, is expected."""
     if (
@@ -178,11 +178,11 @@ def track_mariadb_gtid_if_expected(
         return False
     if number != state[LAST_GTID_NUMBER] + 1 or number <= state[HIGHEST_GTID_NUMBER]:
         return False
-    if domain != state[SOURCE_A] or server != state[SOURCE_B]:
+    if domain != state[SOURCE_A] or server_id != state[SOURCE_B]:
         return False
     state[LAST_GTID_NUMBER] = number
     state[GROUP_STATE] = AFTER_STANDALONE_GTID if flags & STANDALONE != 0 else AFTER_MARIADB_GTID
-    state[SERVER] = server
+    state[SERVER] = server_id
     state[GROUP_START] = start
     state[EXPECTED_GROUP_END] = 0
     return True
@@ -190,7 +190,7 @@ def track_mariadb_gtid_if_expected(
 
 @kernel(load_int64, load_logical_clock, load_mysql_gtid)
 def track_mysql_gtid_if_expected(
-    code: int, pos: int, limit: int, start: int, server: int, state: MutableInt64s, buf: UInt8s
+    type_code: int, pos: int, limit: int, start: int, server_id: int, state: MutableInt64s, buf: UInt8s
 ) -> bool:
     """Track the next GTID_LOG of the same source, or an ANONYMOUS_GTID, with the next sequence_number."""
     if state[GROUP_STATE] != NO_GROUP or state[WATCH_GROUP_START] != 0:
@@ -205,7 +205,7 @@ def track_mysql_gtid_if_expected(
         or committed >= sequence
     ):
         return False
-    if code == GTID_LOG:
+    if type_code == GTID_LOG:
         sid, number, _gtid_end = load_mysql_gtid(buf, pos, limit)
         if state[GTID_STREAM] != MYSQL or number != state[LAST_GTID_NUMBER] + 1 or number <= state[HIGHEST_GTID_NUMBER]:
             return False
@@ -214,13 +214,13 @@ def track_mysql_gtid_if_expected(
         state[LAST_GTID_NUMBER] = number
     state[LAST_SEQUENCE_NUMBER] = sequence
     state[GROUP_STATE] = AFTER_MYSQL_GTID
-    state[SERVER] = server
+    state[SERVER] = server_id
     state[GROUP_START] = start
     state[EXPECTED_GROUP_END] = start + length if state[IS_RELAY] == 0 else 0
     return True
 
 
-@kernel(end_group_if_expected, find_query_text, is_begin)
+@kernel(end_transaction_if_expected, find_query_text, is_begin)
 def track_query_if_expected(pos: int, limit: int, end: int, state: MutableInt64s, buf: UInt8s) -> bool:
     """Track a QUERY: BEGIN, a plain INSERT, UPDATE or DELETE of a transaction, or the only statement of a group."""
     at, text_end = find_query_text(buf, pos, limit)
@@ -240,19 +240,19 @@ def track_query_if_expected(pos: int, limit: int, end: int, state: MutableInt64s
         return bool(first == LETTER_D and buf[at + 1] & CASE_MASK == LETTER_E)
     if first == LETTER_B or first == LETTER_C or first == LETTER_R or first == LETTER_S or first == LETTER_X:  # noqa: SIM109
         return False
-    return end_group_if_expected(AFTER_STATEMENT, end, state)
+    return end_transaction_if_expected(AFTER_STATEMENT, end, state)
 
 
 @kernel(are_bytes_equal, load_word)
-def is_known_map(pos: int, limit: int, buf: UInt8s, texts: UInt8s, template: int) -> bool:
+def is_table_map_of_template(pos: int, limit: int, buf: UInt8s, texts: UInt8s, template_at: int) -> bool:
     """Return whether the TABLE_MAP body `buf[pos:limit]` equals that of a template, except for id and flags."""
-    size = load_word(texts, template + 20) - ROW_HEADER_SIZE
-    body = template + load_word(texts, template + 16) + ROW_HEADER_SIZE
+    size = load_word(texts, template_at + 20) - ROW_HEADER_SIZE
+    body = template_at + load_word(texts, template_at + 16) + ROW_HEADER_SIZE
     pos += ROW_HEADER_SIZE
     return limit - pos == size and size > 0 and are_bytes_equal(buf, pos, texts, body, size) == 1
 
 
-@kernel(is_known_map, load_uint48)
+@kernel(is_table_map_of_template, load_uint48)
 def track_table_map_if_unchanged(pos: int, limit: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s) -> bool:
     """Track a TABLE_MAP that was read before and is unchanged."""
     count = state[MAP_COUNT]
@@ -263,7 +263,7 @@ def track_table_map_if_unchanged(pos: int, limit: int, state: MutableInt64s, buf
     if state[KNOWN_IDS + slot] != table + 1:
         return False
     template = state[KNOWN_TEMPLATES + slot] + 0
-    if template == 0 or not is_known_map(pos, limit, buf, texts, template):
+    if template == 0 or not is_table_map_of_template(pos, limit, buf, texts, template):
         return False
     index = count + 0
     for k in range(count):
@@ -278,9 +278,9 @@ def track_table_map_if_unchanged(pos: int, limit: int, state: MutableInt64s, buf
     return True
 
 
-@kernel(has_valid_images, load_uint48, read_head)
+@kernel(has_valid_images, load_uint48, read_rows_head)
 def track_rows_event_if_valid(
-    code: int, pos: int, limit: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s
+    type_code: int, pos: int, limit: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s
 ) -> bool:
     """Track a row event of the open statement whose rows fit the table map."""
     if (
@@ -290,7 +290,7 @@ def track_rows_event_if_valid(
         or limit - pos < ROW_HEADER_SIZE
     ):
         return False
-    flags, _extra, columns, _bitmaps = read_head(buf, pos + ROW_FLAGS_AT, limit, code >= WRITE_ROWS_V2)
+    flags, _extra, columns, _bitmaps = read_rows_head(buf, pos + ROW_FLAGS_AT, limit, type_code >= WRITE_ROWS_V2)
     if columns < 0 or flags & RARE_ROW_FLAGS != 0:
         return False
     table = load_uint48(buf, pos)
@@ -298,7 +298,7 @@ def track_rows_event_if_valid(
     for k in range(state[MAP_COUNT]):
         if state[MAP_IDS + k] == table:
             template = state[MAP_TEMPLATES + k] + 0
-    if template == 0 or not has_valid_images(buf, pos, limit, code, texts, template, 6):
+    if template == 0 or not has_valid_images(buf, pos, limit, type_code, texts, template, 6):
         return False
     state[HAS_ROWS] = 1
     if flags & STMT_END != 0:
@@ -307,7 +307,7 @@ def track_rows_event_if_valid(
     return True
 
 
-@kernel(load_xid, end_group_if_expected)
+@kernel(load_xid, end_transaction_if_expected)
 def track_xid_if_expected(pos: int, limit: int, end: int, state: MutableInt64s, buf: UInt8s) -> bool:
     """Track an XID that is higher than all before it."""
     number, xid_end = load_xid(buf, pos, limit)
@@ -315,7 +315,7 @@ def track_xid_if_expected(pos: int, limit: int, end: int, state: MutableInt64s, 
         state[GROUP_STATE] != BEGUN
         or xid_end != limit
         or number <= state[HIGHEST_XID]
-        or not end_group_if_expected(AFTER_XID, end, state)
+        or not end_transaction_if_expected(AFTER_XID, end, state)
     ):
         return False
     state[HIGHEST_XID] = number
@@ -333,26 +333,29 @@ def track_xid_if_expected(pos: int, limit: int, end: int, state: MutableInt64s, 
     track_xid_if_expected,
 )
 def track_event_if_expected(
-    code: int, pos: int, limit: int, start: int, end: int, server: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s
+    type_code: int, pos: int, limit: int, start: int, end: int, server_id: int, state: MutableInt64s, buf: UInt8s,
+    texts: UInt8s
 ) -> bool:  # fmt: skip
     """Track one event; return False and leave the state unchanged if the event is unexpected."""
-    if code == TABLE_MAP:
+    if type_code == TABLE_MAP:
         return track_table_map_if_unchanged(pos, limit, state, buf, texts)
-    if (code >= WRITE_ROWS_V2 and code <= DELETE_ROWS_V2) or (code >= WRITE_ROWS_V1 and code <= DELETE_ROWS_V1):
-        return track_rows_event_if_valid(code, pos, limit, state, buf, texts)
-    if code == GTID:
-        return track_mariadb_gtid_if_expected(pos, limit, start, server, state, buf)
-    if code == XID_EVENT:
+    if (type_code >= WRITE_ROWS_V2 and type_code <= DELETE_ROWS_V2) or (
+        type_code >= WRITE_ROWS_V1 and type_code <= DELETE_ROWS_V1
+    ):
+        return track_rows_event_if_valid(type_code, pos, limit, state, buf, texts)
+    if type_code == GTID:
+        return track_mariadb_gtid_if_expected(pos, limit, start, server_id, state, buf)
+    if type_code == XID_EVENT:
         return track_xid_if_expected(pos, limit, end, state, buf)
-    if code == GTID_LOG or code == ANONYMOUS_GTID:  # noqa: SIM109 - a kernel
-        return track_mysql_gtid_if_expected(code, pos, limit, start, server, state, buf)
-    if code == QUERY:
+    if type_code == GTID_LOG or type_code == ANONYMOUS_GTID:  # noqa: SIM109 - a kernel
+        return track_mysql_gtid_if_expected(type_code, pos, limit, start, server_id, state, buf)
+    if type_code == QUERY:
         return track_query_if_expected(pos, limit, end, state, buf)
-    if code == state[COMMENT_TYPE]:
+    if type_code == state[COMMENT_TYPE]:
         return state[GROUP_STATE] >= BEGUN and limit > pos
-    if code == INTVAR:
+    if type_code == INTVAR:
         return state[GROUP_STATE] >= BEGUN and limit - pos == INTVAR_SIZE
-    if code == RAND:
+    if type_code == RAND:
         return state[GROUP_STATE] >= BEGUN and limit - pos == RAND_SIZE
     return False
 
@@ -372,8 +375,8 @@ class OrderedEvents(NamedTuple):
 
 
 @kernel(track_event_if_expected)
-def follow_events(
-    first: int, stop: int, base: int, events: OrderedEvents, state: MutableInt64s, buf: UInt8s, texts: UInt8s
+def track_events_while_expected(
+    first: int, stop: int, batch_offset: int, events: OrderedEvents, state: MutableInt64s, buf: UInt8s, texts: UInt8s
 ) -> int:
     """Track the events of a batch while they are as expected; return the index of the first other one, or `stop`."""
     flags_to_check = state[FLAGS_TO_CHECK]
@@ -382,7 +385,7 @@ def follow_events(
     for i in range(first, stop):
         if state[GROUP_STATE] >= AFTER_DAMAGE or events.flags[i] & flags_to_check != 0:
             return i
-        end = base + events.ends[i]
+        end = batch_offset + events.ends[i]
         position = events.positions[i]
         if mode == UNCHAINED:
             if position != 0 and position < state[LAST_POSITION]:
@@ -398,7 +401,7 @@ def follow_events(
             state[GROUP_STATE] != NO_GROUP and events.servers[i] != state[SERVER]
         ):
             return i
-        start = base + events.offsets[i]
+        start = batch_offset + events.offsets[i]
         if not track_event_if_expected(
             events.types[i],
             events.body_starts[i],

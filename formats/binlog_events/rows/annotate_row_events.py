@@ -25,26 +25,26 @@ from binlogtool.format_api.schema_fields import (
 from binlogtool.formats.binlog_events.rows.rows_event import (
     PARTIAL_JSON_UPDATES,
     ColumnReader,
-    ImageReader,
-    decode_value,
+    RowImageReader,
+    decode_column_value,
     list_present_columns,
 )
 from binlogtool.formats.binlog_events.rows.table_map import (
     MapField,
     OptionalMetadataItem,
     TableMap,
+    get_optional_metadata_name,
     iter_head_fields,
     iter_metadata_bits,
     iter_metadata_fields,
     iter_nullable_bits,
     iter_optional_metadata,
-    optional_name,
     parse_table_map,
     read_null_bits,
     split_string_metadata,
 )
 from binlogtool.formats.binlog_events.values.column_types import ColumnType
-from binlogtool.formats.binlog_events.values.decode_values import DecodeBudget, decode_diff
+from binlogtool.formats.binlog_events.values.decode_values import DecodeBudget, decode_json_diffs
 from binlogtool.formats.binlog_events.wire_format import (
     COMPRESSED_ROW_EVENTS,
     DELETE_ROW_EVENTS,
@@ -57,7 +57,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     describe_flags,
     load_lenenc,
     read_lenenc,
-    unpack_block,
+    unpack_compressed_block,
 )
 from binlogtool.limits import Limits
 
@@ -70,7 +70,7 @@ Parts = Iterator[PlainPart]
 MapListener = Callable[[TableMap], None]
 
 
-class TableMapBody(Construct):  # type: ignore[misc]
+class TableMapConstruct(Construct):  # type: ignore[misc]
     """Construct of a TABLE_MAP body; its value is a `TableMap`.
 
     Args:
@@ -95,9 +95,9 @@ class TableMapBody(Construct):  # type: ignore[misc]
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
         """Trace the fields, the type and metadata of each column, and the optional metadata item by item."""
-        return map(TracePart._make, self.trace_parts(data, start, end, limits))
+        return map(TracePart._make, self.trace_plain_parts(data, start, end, limits))
 
-    def trace_parts(self, data: bytes, start: int, end: int, limits: Limits) -> Parts:
+    def trace_plain_parts(self, data: bytes, start: int, end: int, limits: Limits) -> Parts:
         """Trace the same parts as plain tuples."""
         reader = BoundedReader(data, "TABLE_MAP", start, end)
         types, size = b"", 0
@@ -105,10 +105,10 @@ class TableMapBody(Construct):  # type: ignore[misc]
             yield from _trace_head_field(field)
             name, _, _, size, _, _ = field
             types = size if name == "types" else types
-        real_types = yield from _trace_metadata(reader, size, types)
+        real_types = yield from _trace_column_metadata(reader, size, types)
         _, at, bits_end, bits, _, _ = read_null_bits(reader, len(types))
         if bits:
-            meaning = _describe_set_columns(range(len(types)), iter_nullable_bits(bits, len(types)))
+            meaning = _list_set_columns(range(len(types)), iter_nullable_bits(bits, len(types)))
             yield ".null_bits", 1, at, bits_end, bits, meaning
         if reader.bytes_left:
             yield from _trace_optional_metadata(iter_optional_metadata(reader, real_types, self.mariadb), reader.offset)
@@ -129,40 +129,40 @@ def _trace_head_field(field: MapField) -> Parts:
         yield f".{name}", 1, start, end, value, describe_flags(value, FLAGS) if name == "flags" else ""
 
 
-def _trace_metadata(reader: BoundedReader, size: int, types: bytes) -> Generator[PlainPart, None, list[int]]:
+def _trace_column_metadata(reader: BoundedReader, size: int, types: bytes) -> Generator[PlainPart, None, list[int]]:
     """Trace the metadata of the columns; return their real types, because ENUM and SET are stored as STRING."""
-    metadata_reader = reader.sub_reader(size, "metadata")
+    metadata_reader = reader.take_sub_reader(size, "metadata")
     if size:
         yield ".metadata", 1, metadata_reader.offset, None, None, ""
     real_types = list(types)
     for _, start, end, value, index, _ in iter_metadata_fields(metadata_reader, types):
         code = types[index]
         if end > start:
-            yield f".metadata[{index}]", 2, start, end, value, _describe_metadata(code, value)
+            yield f".metadata[{index}]", 2, start, end, value, _describe_column_metadata(code, value)
         if code == _C.STRING:
             real_types[index] = split_string_metadata(value)[0]
     return real_types
 
 
-def _describe_metadata(code: int, value: int) -> str:
+def _describe_column_metadata(column_type: int, metadata: int) -> str:
     """Describe the metadata of a column."""
-    if code in (_C.VARCHAR, _C.VAR_STRING, _C.VARCHAR_COMPRESSED):
-        return f"{_TYPE_NAMES[code]}, at most {value} bytes"
-    first, second = value & 0xFF, value >> 8
-    if code == _C.BIT:
+    if column_type in (_C.VARCHAR, _C.VAR_STRING, _C.VARCHAR_COMPRESSED):
+        return f"{_TYPE_NAMES[column_type]}, at most {metadata} bytes"
+    first, second = metadata & 0xFF, metadata >> 8
+    if column_type == _C.BIT:
         return f"BIT({first + 8 * second})"
-    if code == _C.NEWDECIMAL:
+    if column_type == _C.NEWDECIMAL:
         return f"NEWDECIMAL({first},{second})"
-    if code in (_C.STRING, _C.ENUM, _C.SET):
-        real, length = split_string_metadata(value)
+    if column_type in (_C.STRING, _C.ENUM, _C.SET):
+        real, length = split_string_metadata(metadata)
         return f"{_TYPE_NAMES.get(real, real)}, {length} bytes"
-    if code in (_C.TIMESTAMP2, _C.DATETIME2, _C.TIME2):
-        return f"{_TYPE_NAMES[code]}({value})"
-    prefix = "" if code in (_C.FLOAT, _C.DOUBLE) else "length of "
-    return f"{_TYPE_NAMES[code]}, {prefix}{value} bytes"
+    if column_type in (_C.TIMESTAMP2, _C.DATETIME2, _C.TIME2):
+        return f"{_TYPE_NAMES[column_type]}({metadata})"
+    prefix = "" if column_type in (_C.FLOAT, _C.DOUBLE) else "length of "
+    return f"{_TYPE_NAMES[column_type]}, {prefix}{metadata} bytes"
 
 
-def _describe_set_columns(columns: Iterable[int], bits: Iterable[bool]) -> str:
+def _list_set_columns(columns: Iterable[int], bits: Iterable[bool]) -> str:
     """List the columns whose bits are set, as @1, @2, …"""
     return " ".join(f"@{column + 1}" for column, is_set in zip(columns, bits, strict=True) if is_set)
 
@@ -175,27 +175,27 @@ def _trace_optional_metadata(items: Iterable[MapField | OptionalMetadataItem], o
     path = ""
     for item in items:
         if isinstance(item, OptionalMetadataItem):
-            yield from _trace_item(item, path)
+            yield from _trace_optional_metadata_item(item, path)
             continue
         name, start, end, value, number, _ = item
         if name == "type":
-            path, meaning = f".optional_metadata[{number}]", optional_name(value).upper()
+            path, meaning = f".optional_metadata[{number}]", get_optional_metadata_name(value).upper()
             yield path, 2, start, None, None, meaning
             yield f"{path}.type", 3, start, end, value, meaning
         else:
             yield f"{path}.{name}", 3, start, end, value, ""
 
 
-def _trace_item(item: OptionalMetadataItem, path: str) -> Parts:
-    value, name = item.value, optional_name(item.code)
+def _trace_optional_metadata_item(metadata_item: OptionalMetadataItem, path: str) -> Parts:
+    value, name = metadata_item.value, get_optional_metadata_name(metadata_item.code)
     if not value.bytes_left:
         return
-    columns, path = item.columns(), f"{path}.{name}"
-    if item.has_parts:
+    columns, path = metadata_item.list_column_indexes(), f"{path}.{name}"
+    if metadata_item.has_several_fields:
         yield path, 3, value.offset, None, None, ""
-        yield from _trace_value_fields(item, path, columns)
+        yield from _trace_value_fields(metadata_item, path, columns)
     else:
-        for kind, start, end, raw, _, _ in item.iter_fields(columns):
+        for kind, start, end, raw, _, _ in metadata_item.iter_value_fields(columns):
             if raw:
                 yield (
                     path,
@@ -203,15 +203,15 @@ def _trace_item(item: OptionalMetadataItem, path: str) -> Parts:
                     start,
                     end,
                     raw,
-                    _describe_set_columns(columns, iter_metadata_bits(raw, len(columns))) if kind == "bits" else "",
+                    _list_set_columns(columns, iter_metadata_bits(raw, len(columns))) if kind == "bits" else "",
                 )
     if value.bytes_left:
         raise MalformedError(f"{value.bytes_left:,} bytes too many in {name}")
 
 
-def _trace_value_fields(item: OptionalMetadataItem, path: str, columns: Sequence[int]) -> Parts:
+def _trace_value_fields(metadata_item: OptionalMetadataItem, path: str, columns: Sequence[int]) -> Parts:
     """Trace the fields of a value that consists of several fields."""
-    for name, start, end, value, index, number in item.iter_fields(columns):
+    for name, start, end, value, index, number in metadata_item.iter_value_fields(columns):
         if name == "choices":
             yield f"{path}[{index}]", 4, start, None, None, ""
         elif name == "choice":
@@ -250,15 +250,15 @@ _NUMBER_PARTS: dict[str, tuple[str, int, Callable[[int, Sequence[int]], str] | N
 """For each numeric field: (suffix of its path, its depth, function that returns its meaning)."""
 
 
-def table_map_construct(
-    table_id_size: int = 6, on_table_map: MapListener | None = None, mariadb: bool | None = None
+def make_table_map_construct(
+    table_id_size: int = 6, on_table_map: MapListener | None = None, is_mariadb: bool | None = None
 ) -> Construct:
     """Return the construct of TABLE_MAP.
 
     Args:
         table_id_size: size of the table id in bytes; 4 in very old logs.
     """
-    return TableMapBody(table_id_size, on_table_map, mariadb)
+    return TableMapConstruct(table_id_size, on_table_map, is_mariadb)
 
 
 # --- Row events in the annotated view ---
@@ -271,31 +271,38 @@ _PARTIAL = EventType.PARTIAL_UPDATE_ROWS
 _FLAGS = FlagsEnum(Int16ul, RowsFlag)
 
 
-def _head_fields(has_extra_data: bool) -> list[Construct]:
+def _make_rows_head_fields(has_extra_data: bool) -> list[Construct]:
     """Return the fields from the flags to the number of columns."""
     extra_data = ("extra_len" / Int16ul, Check(this.extra_len >= 2), "extra_data" / Bytes(this.extra_len - 2))
     return ["flags" / _FLAGS, *(extra_data if has_extra_data else ()), "n_cols" / Lenenc()]
 
 
 load_rows_head_v1 = make_fields_kernel(
-    Struct(*_head_fields(False), "bitmaps" / GreedyBytes), "flags", "n_cols", "bitmaps", uses=(load_lenenc,)
+    Struct(*_make_rows_head_fields(False), "bitmaps" / GreedyBytes), "flags", "n_cols", "bitmaps", uses=(load_lenenc,)
 )
 load_rows_head_v2 = make_fields_kernel(
-    Struct(*_head_fields(True), "bitmaps" / GreedyBytes), "flags", "extra_len", "n_cols", "bitmaps", uses=(load_lenenc,)
+    Struct(*_make_rows_head_fields(True), "bitmaps" / GreedyBytes),
+    "flags",
+    "extra_len",
+    "n_cols",
+    "bitmaps",
+    uses=(load_lenenc,),
 )
 """Kernels' readers of a row event's fields from its flags on: without and with extra data."""
 
 
-def rows_event_construct(event_type: EventType, table_map_lookup: TableMapLookup, table_id_size: int = 6) -> Construct:
+def make_rows_event_construct(
+    event_type: EventType, table_map_lookup: TableMapLookup, table_id_size: int = 6
+) -> Construct:
     """Return the construct of one row event type."""
-    head_fields = _head_fields(event_type in ROW_EVENTS_WITH_EXTRA_DATA)
+    head_fields = _make_rows_head_fields(event_type in ROW_EVENTS_WITH_EXTRA_DATA)
     fields = ["table_id" / BytesInteger(table_id_size, swapped=True), *head_fields]
     fields += ["columns_present" / Bytes((this.n_cols + 7) // 8)]
     if event_type in UPDATE_ROW_EVENTS:
         fields += ["columns_present_after" / Bytes((this.n_cols + 7) // 8)]
-    images: Construct = RowImages(event_type, table_map_lookup)
+    images: Construct = RowImagesConstruct(event_type, table_map_lookup)
     if event_type in COMPRESSED_ROW_EVENTS:
-        images = CompressedSchema(Struct("rows" / images), unpack_block, "zlib")
+        images = CompressedSchema(Struct("rows" / images), unpack_compressed_block, "zlib")
         return Struct(*fields, "images" / NestedSchema(GreedyBytes, images))
     return Struct(*fields, "rows" / NestedSchema(GreedyBytes, images))
 
@@ -308,7 +315,7 @@ class _RowsHeadFields(msgspec.Struct):
     present: tuple[bytes, ...] = ()
 
 
-class RowImages(Construct):  # type: ignore[misc]
+class RowImagesConstruct(Construct):  # type: ignore[misc]
     """Construct of the row images up to the end of the event.
 
     Its value is their bytes; its parts are rows, images and values.
@@ -335,15 +342,15 @@ class RowImages(Construct):  # type: ignore[misc]
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
         """Trace the rows by index, each with `before` and `after`; nothing without a table map."""
-        return map(TracePart._make, self.trace_parts(data, start, end, limits))
+        return map(TracePart._make, self.trace_plain_parts(data, start, end, limits))
 
-    def trace_parts(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[PlainPart]:
+    def trace_plain_parts(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[PlainPart]:
         """Trace the same parts as plain tuples."""
         head = self.head
         table_map = self.table_map_lookup(head.table_id)
         if table_map is None:
             return
-        images = _image_tracers(self.event_type, head, table_map)
+        images = _get_image_tracers(self.event_type, head, table_map)
         budget, index = DecodeBudget(limits), 0
         while start < end:
             yield f"[{index}]", 1, start, None, None, ""
@@ -357,13 +364,17 @@ class RowImages(Construct):  # type: ignore[misc]
             index += 1
 
 
-def _image_tracers(event_type: EventType, head: _RowsHeadFields, table_map: TableMap) -> tuple[_ImageTracer, ...]:
+def _get_image_tracers(
+    event_type: EventType, rows_head: _RowsHeadFields, table_map: TableMap
+) -> tuple[_ImageTracer, ...]:
     """Return the tracers of the images of a row; cached in the table map."""
-    key = ("annotated", event_type, head.present)
+    key = ("annotated", event_type, rows_head.present)
     tracers: tuple[_ImageTracer, ...] | None = table_map.memo.get(key)
     if tracers is None:
-        if head.n_cols != len(table_map.columns):
-            raise MalformedError(f"the row event has {head.n_cols} columns, its TABLE_MAP {len(table_map.columns)}")
+        if rows_head.n_cols != len(table_map.columns):
+            raise MalformedError(
+                f"the row event has {rows_head.n_cols} columns, its TABLE_MAP {len(table_map.columns)}"
+            )
         image_names = (
             ("before", "after")
             if event_type in UPDATE_ROW_EVENTS
@@ -373,9 +384,12 @@ def _image_tracers(event_type: EventType, head: _RowsHeadFields, table_map: Tabl
         )
         tracers = table_map.memo[key] = tuple(
             _ImageTracer(
-                name, table_map, list_present_columns(bitmap, head.n_cols), event_type == _PARTIAL and name == "after"
+                name,
+                table_map,
+                list_present_columns(bitmap, rows_head.n_cols),
+                event_type == _PARTIAL and name == "after",
             )
-            for name, bitmap in zip(image_names, head.present, strict=True)
+            for name, bitmap in zip(image_names, rows_head.present, strict=True)
         )
     return tracers
 
@@ -389,7 +403,7 @@ class _ImageTracer:
 
     def __init__(self, name: str, table_map: TableMap, present: tuple[int, ...], partial: bool) -> None:
         self.name, self.present, self.partial = name, present, partial
-        self.reader = ImageReader(table_map, present)
+        self.reader = RowImageReader(table_map, present)
         columns = [table_map.columns[index] for index in present]
         self.column_labels = [
             column.type_name if column.name is None else f"@{index + 1} {column.type_name}"
@@ -401,7 +415,7 @@ class _ImageTracer:
         """Trace the parts of the image at `data[offset]`; return its end."""
         differences: frozenset[int] = frozenset()
         if self.partial:
-            differences, offset = yield from self._trace_options(data, offset, path)
+            differences, offset = yield from self._trace_value_options(data, offset, path)
         nulls, nulls_end = offset, offset + self.reader.null_bytes
         if nulls < nulls_end <= len(data):
             yield (
@@ -413,14 +427,14 @@ class _ImageTracer:
                 self._describe_nulls(data[nulls:nulls_end]),
             )
             offset = nulls_end
-        for position, column, start, end in self.reader.iter_fields(data, nulls, differences):
+        for position, column, start, end in self.reader.iter_value_ranges(data, nulls, differences):
             if start >= 0 and end > offset:
                 value = _decode_shown_value(column, data[start:end], start, budget, position in differences)
                 yield f"{path}{column.key}", 3, offset, end, value, self.column_labels[position]
                 offset = end
         return offset
 
-    def _trace_options(
+    def _trace_value_options(
         self, data: bytes, offset: int, path: str
     ) -> Generator[PlainPart, None, tuple[frozenset[int], int]]:
         options, part_end = read_lenenc(data, offset, len(data))
@@ -449,7 +463,7 @@ class _ImageTracer:
 def _decode_shown_value(column: ColumnReader, raw: bytes, start: int, budget: DecodeBudget, is_difference: bool) -> Any:
     try:
         if is_difference:
-            return {"$diff": decode_diff(raw, budget.max_depth)}
-        return decode_value(column, raw, start, budget)
+            return {"$diff": decode_json_diffs(raw, budget.max_depth)}
+        return decode_column_value(column, raw, start, budget)
     except DecompressionError as error:
         raise MalformedError(f"{column.label}: {error}", finding_id=error.finding_id) from None
