@@ -29,7 +29,7 @@ class UndecidedDamage:
         self._waiting: list[tuple[LogFile, Finding]] = []
         self._txn_before: str | None = None
 
-    def defer_unless_transaction_open(self, file: LogFile, damage: DamagedRange, script: ScriptWriter | None) -> bool:
+    def defer_damage(self, file: LogFile, damage: DamagedRange, script: ScriptWriter | None) -> bool:
         """Keep damage until the next transaction is known; False if a selected one is open: the damage is in it."""
         if not self._filter.transactions or (script is not None and script.has_open_transaction):
             return False

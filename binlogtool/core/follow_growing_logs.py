@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.apply_where import ConditionColumnChecker
 from binlogtool.core.decode_batches import BlockDecoder
+from binlogtool.core.divide_file import FilePart, ResumePoint, ResumePointFinder
 from binlogtool.core.open_file import (
     HEAD_BYTES,
     IDENTITY_HEAD_SIZE,
@@ -37,7 +38,7 @@ from binlogtool.core.open_file import (
     open_file,
     open_source,
 )
-from binlogtool.core.open_log import FilePart, LogReader, ResumePoint, ResumePointFinder, take_last_records
+from binlogtool.core.open_log import LogReader, take_last_records
 from binlogtool.core.record_and_selection_types import (
     FileFinding,
     FollowLoss,

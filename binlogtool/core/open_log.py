@@ -26,13 +26,12 @@ from binlogtool.core.decode_batches import (
     SqlFragmentWriter,
     read_event_groups,
 )
+from binlogtool.core.divide_file import WHOLE_FILE, FilePart, compute_state_for_next_file
 from binlogtool.core.log_set_continuity import LogSetContinuityChecker, SelectedLinks
 from binlogtool.core.open_file import (
-    HEAD_BYTES,
     LogFile,
     SiblingFiles,
     TruncatedSource,
-    Window,
     base_name,
     is_stream_path,
     is_url,
@@ -77,7 +76,7 @@ from binlogtool.errors import (
 )
 from binlogtool.findings import CHANGED_LATER, ORDER_IDS, SET_LINK_IDS, Finding, Severity, make_finding
 from binlogtool.format_api.format import Format, Hints, PrecedingFiles
-from binlogtool.format_api.layout import Batch, LogFileLayout, SplitFinder, SplitPoint
+from binlogtool.format_api.layout import Batch
 from binlogtool.format_api.row_output_interfaces import (
     ChangeReader,
     CompiledTableReader,
@@ -87,7 +86,7 @@ from binlogtool.format_api.row_output_interfaces import (
     TableReader,
     TableSchema,
 )
-from binlogtool.limits import KIB, MIB, Limits
+from binlogtool.limits import Limits
 from binlogtool.schema import backends
 
 if TYPE_CHECKING:
@@ -96,158 +95,6 @@ if TYPE_CHECKING:
 
 
 # --- Splits of a big file ---
-
-_READS_PER_PART = 8
-"""Number of reads per part: split points are looked for after each read, so near the end of the part."""
-
-MIN_READ_BYTES = 16 * KIB
-
-
-class ResumePoint(msgspec.Struct, frozen=True):
-    """Position at which reading can start: file offset, numbers of the next record and frame, and reader state."""
-
-    offset: int
-    record: int
-    frame: int
-    carried: Any = None
-
-
-class FilePart(msgspec.Struct, frozen=True):
-    """The bytes `[start, end)` of a file.
-
-    start: None = its beginning, with the findings about its header. end: None = the end of the file.
-    """
-
-    start: ResumePoint | None = None
-    end: int | None = None
-
-    def find_change_since_open(self, file: LogFile) -> Finding | None:
-        """Return a finding if these bytes changed while they were read; growth of a local file is no change."""
-        change = file.find_change_since_open()
-        if change is None or self.end is None or is_url(file.source.name):
-            return change
-        before, after = (change.facts.get(name, -1) for name in ("size_before", "size_after"))
-        return None if after > before >= self.end else change
-
-    def make_scan(self, full_scan: Scan, format_: Format, layout: LogFileLayout) -> Scan:
-        """Create the pass over this part; restore the state of its start into the layout's context."""
-        source = full_scan.source if self.end is None else TruncatedSource(full_scan.source, self.end)
-        if self.start is None:
-            return replace(full_scan, source=source)
-        split_finder = None if format_.reading.split_finder is None else format_.reading.split_finder(layout)
-        assert split_finder is not None  # this file made the resume point
-        level = split_finder.restore_state(self.start.carried, self.start.record)
-        return replace(
-            full_scan, source=source, begin=self.start.offset, account=ByteAccount(), records=self.start.record,
-            frames=self.start.frame, layout=full_scan.layout if level is None else replace(full_scan.layout,
-            frame=level),
-        )  # fmt: skip
-
-
-WHOLE_FILE = FilePart()
-
-
-class ResumePointFinder(msgspec.Struct):
-    """Find the resume points of one file in one pass.
-
-    Args:
-        read_bytes: number of bytes to read at a time.
-        skips_damage: continue after damage; otherwise no resume points are found after it.
-    """
-
-    full_scan: Scan
-    read_bytes: int = MIB
-    begin: ResumePoint | None = None
-    skips_damage: bool = False
-
-    def iter_resume_points(self) -> Iterator[ResumePoint]:
-        """Yield every resume point at the end of a batch of frames; none where the format cannot split this file."""
-        format_, layout, source = self.full_scan.format, self.full_scan.layout, self.full_scan.source
-        split_finder = (
-            None
-            if format_.reading.split_finder is None or source.size is None
-            else format_.reading.split_finder(layout)
-        )
-        if split_finder is None:
-            return
-        max_record = self.full_scan.limits.max_record
-        read_bytes = max(
-            1, self.read_bytes if max_record is None else min(self.read_bytes, max(max_record, HEAD_BYTES))
-        )
-        full_scan = replace(self.full_scan, window=Window(source, read_bytes), layout=split_finder.layout)
-        scan = FilePart(self.begin).make_scan(full_scan, format_, layout)
-        if self.begin is not None:
-            split_finder.restore_state(self.begin.carried, self.begin.record)
-        for segment in scan.segments():
-            if isinstance(segment, DamagedRange):
-                if not self.skips_damage or not segment.is_followed:
-                    return
-                split_finder.skip_damage()
-            elif (split_point := split_finder.find_split_point(segment, scan.backend.compile_kernel)) is not None:
-                yield _make_resume_point(segment, split_point, split_finder)
-
-
-def _make_resume_point(batch: Batch, split_point: SplitPoint, split_finder: SplitFinder) -> ResumePoint:
-    frames = split_point.frame_count
-    records = batch.records.count if frames == batch.frames.count else frames
-    return ResumePoint(
-        split_point.offset, batch.first_record + records, batch.first_frame + frames, split_finder.export_state()
-    )
-
-
-def compute_state_for_next_file(full_scan: Scan, part: FilePart = WHOLE_FILE) -> Any:
-    """Return the state after the last record of a file that continues in the next file; None if there is none.
-
-    Reads the bytes of `part`, which must be the last part of the file.
-    """
-    format_, layout = full_scan.format, full_scan.layout
-    split_finder = (
-        None
-        if format_.reading.split_finder is None or not format_.reading.carries_state
-        else format_.reading.split_finder(layout)
-    )
-    if split_finder is None:
-        return None
-    scan = part.make_scan(replace(full_scan, layout=split_finder.layout), format_, layout)
-    if part.start is not None:
-        split_finder.restore_state(part.start.carried, part.start.record)
-    for segment in scan.segments():
-        if isinstance(segment, DamagedRange):
-            if segment.tail == "damaged":
-                split_finder.skip_damage()
-        else:
-            split_finder.find_split_point(segment, full_scan.backend.compile_kernel)
-    return split_finder.export_state_for_next_file()
-
-
-def divide_file(full_scan: Scan, min_part_size: int) -> list[FilePart]:
-    """Divide a file into parts of at least `min_part_size` bytes each except the last; one part if it cannot be
-    divided.
-    """
-    return divide_range(full_scan, min_part_size, None, None)
-
-
-def divide_range(full_scan: Scan, min_part_size: int, begin: ResumePoint | None, end: int | None) -> list[FilePart]:
-    """Divide `[begin, end)` of a file into parts. begin, end: None = those of the file."""
-    stop = full_scan.source.size if end is None else end
-    first = full_scan.layout.frames_at if begin is None else begin.offset
-    if stop is None or stop - first <= min_part_size:
-        return [FilePart(begin, end)]
-    resume_points: list[ResumePoint] = []
-    next_offset = first + min_part_size
-    for resume_point in ResumePointFinder(
-        full_scan, min(MIB, max(MIN_READ_BYTES, min_part_size // _READS_PER_PART)), begin
-    ).iter_resume_points():
-        if resume_point.offset >= stop:
-            break
-        if resume_point.offset >= next_offset:
-            resume_points.append(resume_point)
-            next_offset = resume_point.offset + min_part_size
-    return [
-        FilePart(start, end if behind is None else behind.offset)
-        for start, behind in zip([begin, *resume_points], [*resume_points, None], strict=True)
-    ]
-
 
 # --- Files of a log, opened on demand ---
 
@@ -816,16 +663,14 @@ class LogReader(LogFiles):
     def _run_pass(
         self, selection: Selection, options: PassOptions[T], part: FilePart = WHOLE_FILE
     ) -> Iterator[T | RecordBlock | FileFinding]:
+        reads_past = options.reads_past_selection
         record_filter = self._last_filter = RecordFilter(replace(selection, tail=None), limits=self._limits)
         self._track_columns(selection.where)
         file_selections, files = self.limit_selection_to_files(selection), self._iter_files()
         links = SelectedLinks(self._make_link_checker() if options.checks_links else None, record_filter)
-        damage = (
-            UndecidedDamage(record_filter) if options.reads_past_selection and selection.on_damage == "stop" else None
-        )
-        for number, file_selection in enumerate(
-            chain(file_selections, repeat(select_nothing(selection)) if options.reads_past_selection else ())
-        ):
+        damage = UndecidedDamage(record_filter) if reads_past and selection.on_damage == "stop" else None
+        later_selections = repeat(select_nothing(selection)) if reads_past else ()
+        for number, file_selection in enumerate(chain(file_selections, later_selections)):
             try:
                 file = next(files, None)
             except BinlogtoolError as error:
@@ -834,15 +679,12 @@ class LogReader(LogFiles):
                 yield FileFinding(self._plan[number][0], _make_unread_finding(str(error)))
                 return
             if file is None:
-                yield from _iter_decided_damage_findings(
-                    None if damage is None else damage.decide_deferred_damage(None), links.has_selected
-                )
+                decided = None if damage is None else damage.decide_deferred_damage(None)
+                yield from _iter_decided_damage_findings(decided, links.has_selected)
                 return
-            is_after_selection = options.reads_past_selection and (number >= len(file_selections) or record_filter.over)
+            is_after_selection = reads_past and (number >= len(file_selections) or record_filter.over)
             record_filter.start_file(file_selection, file.size, file.format.output, file.layout.page_size)
-            for found in _iter_link_findings(
-                links, file, file_selection, options.reads_past_selection, is_after_selection
-            ):
+            for found in _iter_link_findings(links, file, file_selection, reads_past, is_after_selection):
                 yield found
                 if _ends_reading(selection, found):
                     return
@@ -851,9 +693,8 @@ class LogReader(LogFiles):
             read_batch, marker = options.make_reader(file), UnprovenRecordDecoder(decoder, record_filter)
             if part.start is None:
                 yield from (_make_file_finding(file.path, found, is_after_selection) for found in file.layout.findings)
-            for scan in self._make_scans(
-                file, remove_position_bounds(selection) if options.reads_past_selection else selection, part
-            ):
+            scanned = remove_position_bounds(selection) if reads_past else selection
+            for scan in self._make_scans(file, scanned, part):
                 is_salvaging = selection.on_damage == "salvage" and decoder.script is None
                 scan.unproven_reader = UnprovenRecordReader(scan) if is_salvaging else None
                 for segment in scan.iter_segments_and_salvaged():
@@ -864,22 +705,14 @@ class LogReader(LogFiles):
                         continue
                     batch = segment.good_records if isinstance(segment, DamagedRange) else segment
                     if isinstance(segment, DamagedRange):
-                        is_after_selection = is_after_selection or (options.reads_past_selection and record_filter.over)
-                        if not is_after_selection and record_filter.is_range_outside_positions(
-                            segment.start, segment.end
-                        ):
-                            reads_later = options.reads_past_selection and links.has_selected
+                        is_after_selection = is_after_selection or (reads_past and record_filter.over)
+                        if not is_after_selection and record_filter.is_outside_positions(segment.start, segment.end):
+                            reads_later = reads_past and links.has_selected
                             yield from _iter_unselected_damage(file.path, segment.findings, reads_later=reads_later)
                             continue
-                        if (
-                            damage is not None
-                            and batch is None
-                            and damage.defer_unless_transaction_open(file, segment, decoder.script)
-                        ):
+                        if damage is not None and batch is None and damage.defer_damage(file, segment, decoder.script):
                             continue
-                        yield from (
-                            _make_file_finding(file.path, found, is_after_selection) for found in segment.findings
-                        )
+                        yield from (_make_file_finding(file.path, one, is_after_selection) for one in segment.findings)
                         if selection.on_damage == "stop" and segment.tail == "damaged":
                             return
                         if segment.framed_records is not None and (is_salvaging or options.decode == "header"):
@@ -902,7 +735,7 @@ class LogReader(LogFiles):
                                 if _ends_reading(selection, found):
                                     return
                             yield item
-                    if record_filter.is_done and not options.reads_past_selection:
+                    if record_filter.is_done and not reads_past:
                         return
                 if reason := scan.incomplete or scan.over_limit:
                     raise LimitError(f"{file.path}: {reason}")

@@ -213,7 +213,7 @@ class RecordFilter(msgspec.Struct):
         self._gtid_sets = parse_selected_gtid_sets(self.selection, gtids)
         self._transaction_matches.clear()
 
-    def is_range_outside_positions(self, start: int, end: int) -> bool:
+    def is_outside_positions(self, start: int, end: int) -> bool:
         """Return whether the positions leave out the bytes `[start, end)` of the file."""
         is_before = self.start is not None and self.start.kind == "offset" and end <= self.start.value
         return is_before or (self.stop is not None and self.stop.kind == "offset" and start >= self.stop.value)

@@ -35,7 +35,7 @@ STALE, CORRECTED = "stale checksum", "one corrected bit"
 
 
 class UnprovenRecordReader:
-    """Find well-framed records in the damaged ranges of one scan (`core.scan.UnprovenReader`).
+    """Find well-framed records in the damaged ranges of one scan (`core.scan_file.UnprovenReader`).
 
     Records that span several frames are found even if one of the frames is unproven.
     """

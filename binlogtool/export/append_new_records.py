@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec.structs import asdict, replace
 
+from binlogtool.core.divide_file import FilePart
 from binlogtool.core.open_file import HEAD_BYTES, is_url
-from binlogtool.core.open_log import FilePart, LogReader
+from binlogtool.core.open_log import LogReader
 from binlogtool.core.record_and_selection_types import FileFinding, Selection
 from binlogtool.errors import (
     BinlogtoolError,

@@ -33,16 +33,15 @@ from msgspec.structs import asdict, replace
 
 from binlogtool._version import __version__
 from binlogtool.core import open_file as open_file_module
-from binlogtool.core.open_file import TruncatedSource, base_name, read_range
-from binlogtool.core.open_log import (
+from binlogtool.core.divide_file import (
     FilePart,
-    LogReader,
     ResumePoint,
     ResumePointFinder,
     compute_state_for_next_file,
     divide_range,
-    open_log,
 )
+from binlogtool.core.open_file import TruncatedSource, base_name, read_range
+from binlogtool.core.open_log import LogReader, open_log
 from binlogtool.core.record_and_selection_types import RecordBlock, Selection
 from binlogtool.errors import BinlogtoolError, FileVanishedError, InputOutputError, RefusedError, name_os_errors
 from binlogtool.export.manifest import (

@@ -21,8 +21,9 @@ from msgspec.structs import replace
 
 from binlogtool._version import __version__
 from binlogtool.core import open_file as open_file_module
+from binlogtool.core.divide_file import WHOLE_FILE, FilePart, divide_file
 from binlogtool.core.open_file import base_name, is_url, open_source, read_head
-from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader, divide_file, open_log
+from binlogtool.core.open_log import LogReader, open_log
 from binlogtool.core.record_and_selection_types import (
     FileFinding,
     ReadOptions,

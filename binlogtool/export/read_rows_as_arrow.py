@@ -21,7 +21,8 @@ import pyarrow.compute as compute
 from msgspec.structs import replace
 
 from binlogtool.core.apply_where import ConditionColumnChecker
-from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader
+from binlogtool.core.divide_file import WHOLE_FILE, FilePart
+from binlogtool.core.open_log import LogReader
 from binlogtool.core.record_and_selection_types import FileFinding, ReadOptions, RecordBlock, RowBatch, Selection
 from binlogtool.errors import MissingExtraError, UsageError
 from binlogtool.export import records_to_arrow, table_files

@@ -10,7 +10,8 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from binlogtool.core import open_file as open_file_module
-from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader
+from binlogtool.core.divide_file import WHOLE_FILE, FilePart
+from binlogtool.core.open_log import LogReader
 from binlogtool.core.record_and_selection_types import FileFinding, RecordBlock, RowBatch, Selection
 from binlogtool.errors import BinlogtoolError
 from binlogtool.export import records_to_arrow

@@ -16,7 +16,8 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from binlogtool.core.decode_batches import BlockDecoder, CompiledRun, CompiledRunWriter
-from binlogtool.core.open_log import FilePart, LogReader
+from binlogtool.core.divide_file import FilePart
+from binlogtool.core.open_log import LogReader
 from binlogtool.core.record_and_selection_types import FileFinding, RecordBlock, Selection
 from binlogtool.core.record_filter import RecordRange
 from binlogtool.errors import UsageError

@@ -19,7 +19,8 @@ from msgspec import structs
 
 from binlogtool import limits as limits_module
 from binlogtool.core.apply_where import ConditionColumnChecker, make_row_condition
-from binlogtool.core.open_log import FilePart, LogReader
+from binlogtool.core.divide_file import FilePart
+from binlogtool.core.open_log import LogReader
 from binlogtool.core.record_and_selection_types import FileFinding, RecordBlock, RowBatch, Selection
 from binlogtool.errors import UsageError
 from binlogtool.export import records_to_arrow

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.decode_batches import LongValueWriter
-from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader, open_log
+from binlogtool.core.divide_file import WHOLE_FILE, FilePart
+from binlogtool.core.open_log import LogReader, open_log
 from binlogtool.core.record_and_selection_types import (
     FileFinding,
     RecordBlock,

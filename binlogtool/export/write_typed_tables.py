@@ -22,7 +22,8 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.core import open_file as open_file_module
-from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader
+from binlogtool.core.divide_file import WHOLE_FILE, FilePart
+from binlogtool.core.open_log import LogReader
 from binlogtool.core.record_and_selection_types import FileFinding, Selection
 from binlogtool.errors import name_os_errors
 from binlogtool.export import task_planning

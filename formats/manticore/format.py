@@ -34,7 +34,8 @@ from binlogtool.formats.manticore.decode import (
     read_layout,
 )
 from binlogtool.formats.manticore.payload_kernels import build_zint
-from binlogtool.formats.manticore.validate import create_validator, is_link_proven, sort_names, validate_set
+from binlogtool.formats.manticore.validate import create_validator
+from binlogtool.formats.manticore.validate_directory import is_link_proven, sort_names, validate_set
 
 META_NAME = "binlog.meta"
 _OLD_NUMBER_WIDTH = 3

@@ -20,7 +20,7 @@ STRICT = (
 )  # fmt: skip
 """Modules of such kernels, below `formats`: none of their numbers is without a name."""
 NAMED = {
-    "code", "codes", "type_code", "type_codes", "row_kind", "expected_type", "first_byte", "literal_code",
+    "code", "codes", "type_code", "type_codes", "row_kind", "expected_type", "literal_code",
     "attribute_type", "column_type", "value_type", "encoding", "trait", "type_traits", "mark",
     "event_mark", "kind", "group", "group_state", "what",
 }  # fmt: skip

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.core.open_log import WHOLE_FILE, FilePart
+from binlogtool.core.divide_file import WHOLE_FILE, FilePart
 from binlogtool.core.record_and_selection_types import RecordBlock
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import binlogtool
-from binlogtool.core.open_log import FilePart, ResumePoint
+from binlogtool.core.divide_file import FilePart, ResumePoint
 from binlogtool.format_api.format import Hints
 from tests.export.reading import borders, facts
 

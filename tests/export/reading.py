@@ -9,7 +9,8 @@ from typing import Any
 from msgspec.structs import replace
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader, ResumePoint, ResumePointFinder
+from binlogtool.core.divide_file import WHOLE_FILE, FilePart, ResumePoint, ResumePointFinder
+from binlogtool.core.open_log import LogReader
 from binlogtool.core.record_and_selection_types import RecordBlock
 from binlogtool.export.manifest import parse_data_source_options
 from binlogtool.export.read_one_table_as_arrow import search_table

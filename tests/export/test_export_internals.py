@@ -23,7 +23,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 import binlogtool
-from binlogtool.core.open_log import FilePart, ResumePoint
+from binlogtool.core.divide_file import FilePart, ResumePoint
 from binlogtool.core.record_and_selection_types import Selection, SqlFragment
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
 from binlogtool.export import append_new_records as append_module
@@ -673,8 +673,8 @@ def test_a_transaction_that_another_one_follows_without_its_end_is_named() -> No
         )
         router = SimpleNamespace(summary=summary, is_full=is_full, _describe_open=lambda: "open")
         columns = SimpleNamespace(
-            find_unfinished_transactions=lambda commits, is_open: found, offsets=[100, 2000], groups=[0],
-            find_transaction=lambda event: f"0-1-{event}",
+            find_unfinished_transactions=lambda commits, is_last_open: found, offsets=[100, 2000], groups=[0],
+            format_transaction_of_event=lambda event: f"0-1-{event}",
         )  # fmt: skip
         batch = SimpleNamespace(rows=SimpleNamespace(commits=(), open=True), file="log")
         table_router.TableRouter._record_unfinished_transactions(router, batch, columns)  # type: ignore[arg-type]

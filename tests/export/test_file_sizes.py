@@ -10,7 +10,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 import binlogtool
-from binlogtool.core.open_log import FilePart, ResumePoint
+from binlogtool.core.divide_file import FilePart, ResumePoint
 from binlogtool.export.manifest import TaskFile, TaskPiece, pack_tasks
 from binlogtool.export.output_options import TableFileOptions
 from binlogtool.limits import KIB, MIB

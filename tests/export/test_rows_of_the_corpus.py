@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import binlogtool
-from binlogtool.core.open_log import divide_file
+from binlogtool.core.divide_file import divide_file
 from binlogtool.core.record_and_selection_types import RecordBlock
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Severity

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.core.open_log import FilePart, LogReader, ResumePointFinder, divide_file
+from binlogtool.core.divide_file import FilePart, ResumePointFinder, divide_file
+from binlogtool.core.open_log import LogReader
 from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import BinlogtoolError
 from binlogtool.export.manifest import ReadRequest, TaskFile, can_select_records_independently, find_parts, pack_tasks

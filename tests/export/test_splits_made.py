@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import binlogtool
+from binlogtool.core.divide_file import FilePart, divide_file
 from binlogtool.core.open_file import FileSource
-from binlogtool.core.open_log import FilePart, divide_file
 from binlogtool.format_api.format import Hints
 from binlogtool.limits import KIB
 from tests.export.ibb_writer import COMMIT, IbbWriter, cint

@@ -5,7 +5,7 @@ from __future__ import annotations
 _RESYNC = {
     "Resynchronizer.__init__: 1 -> 2": "room for a second frame in the table of a probe: only the first is looked at",
     "Resynchronizer.is_proven: start >= window.length -> start > window.length": "a scan of no bytes finds no frame",
-    "Resynchronizer._read_more_of_frame: need >= 0 -> need > 0": "a frame never needs 0 bytes",
+    "Resynchronizer._read_more_of_frame: needed_end >= 0 -> needed_end > 0": "a frame never needs 0 bytes",
     "Resynchronizer._read_more_of_frame: 0 -> 1": "the same: never 0",
     "Resynchronizer._read_more_of_frame: 2 -> 3": "how much is read ahead where the need is not known: the frame "
     "is the same",
@@ -35,7 +35,7 @@ _TARGETS = {
     ),
 }
 _TRANSACTION = {
-    "_execute: True -> False": _SAME_LENGTH,
+    "_change_files_with_undo: True -> False": _SAME_LENGTH,
     "_describe_lost_attributes: True -> False": _SAME_LENGTH,
     "_make_undo_entries: True -> False": _SAME_LENGTH,
     "_change_files_or_roll_back: True -> False": _SAME_LENGTH,

@@ -33,11 +33,9 @@ from binlogtool.formats.mysql_binlog.innodb_position import InnodbComparison, co
 from binlogtool.formats.mysql_binlog.replay.crash_recovery import (
     CrashRecoveryPrediction,
     RecoveryExtent,
-    ReplaySelection,
-    get_base_name,
     read_newest_log_for_recovery,
-    select_log_to_apply,
 )
+from binlogtool.formats.mysql_binlog.replay.logs_to_apply import ReplaySelection, get_base_name, select_log_to_apply
 from binlogtool.formats.mysql_binlog.replay.startup import predict_server_start
 
 MAX_LOSSES = 100

@@ -46,12 +46,11 @@ from binlogtool.formats.mysql_binlog.index_and_state_files import (
 )
 from binlogtool.formats.mysql_binlog.replay.crash_recovery import (
     RecoveryExtent,
-    ReplayedLog,
     find_recovery_fault,
-    get_base_name,
     is_decoded_by_mysql,
     read_newest_log_for_recovery,
 )
+from binlogtool.formats.mysql_binlog.replay.logs_to_apply import ReplayedLog, get_base_name
 
 _MAX_LOG_NUMBER = 0x7FFFFFFF
 """`MAX_LOG_UNIQUE_FN_EXT`: the highest number of a log."""
