@@ -21,7 +21,7 @@ MANY = plain_log(4_000)
 
 
 def pack_zstd(data: bytes) -> bytes:
-    return zstandard.ZstdCompressor(write_checksum_if_any=True).compress(data)
+    return zstandard.ZstdCompressor(write_checksum=True).compress(data)
 
 
 METHODS = {
@@ -129,10 +129,10 @@ def test_every_cut_of_a_zstd_stream_is_seen() -> None:
     rng = random.Random(5)
     noise = rng.randbytes(300_000)  # raw blocks
     frames = (
-        zstandard.ZstdCompressor(write_checksum_if_any=True).compress(b"a" * 5000),
+        zstandard.ZstdCompressor(write_checksum=True).compress(b"a" * 5000),
         zstandard.ZstdCompressor(write_content_size=False).compress(noise),
         b"\x5a\x2a\x4d\x18\x07\x00\x00\x00skipped",
-        zstandard.ZstdCompressor(write_checksum_if_any=False).compress(bytes(400_000)),
+        zstandard.ZstdCompressor(write_checksum=False).compress(bytes(400_000)),
     )
     stream = b"".join(frames)
     ends = {sum(map(len, frames[:count])) for count in range(5)}

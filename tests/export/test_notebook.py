@@ -289,7 +289,7 @@ def test_a_file_that_vanished_is_an_error_of_the_work(samples: Path, tmp_path: P
         with pytest.raises(InputOutputError, match=r"mariadb-bin\.000002"):
             rows.to_arrow()
         with pytest.raises(Exception, match=r"mariadb-bin\.000002"):
-            pa.RecordBatchReader.from_encryption_order(rows).read_all()
+            pa.RecordBatchReader.from_stream(rows).read_all()
 
 
 def test_damage_stands_in_findings(samples: Path) -> None:

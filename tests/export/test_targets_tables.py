@@ -68,7 +68,7 @@ def test_hostile_texts_survive_csv(tmp_path: Path) -> None:
     assert {line["time"] for line in lines} == {TEXT_TIME}
     strict = pyarrow.csv.read_csv(
         path,
-        parse_data_source_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
+        parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
         convert_options=pyarrow.csv.ConvertOptions(
             strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""],
             column_types={name: pa.string() for name in ("object", "txn", "body")},
