@@ -145,6 +145,7 @@ def _make_report_of_unverified_paths(first_path: str, unverified_count: int, tot
 def _verify_changed_paths_with_state(
     run: CommandRun, paths: Sequence[str], options: VerifyOptions, deadline: float | None, state: VerifyState
 ) -> Iterator[Report]:
+    """Yield a report per path: the stored one if nothing changed, else a new one, which is compared and stored."""
     calls = [_build_verify_job(unit, options, deadline) for unit in _group_paths_by_directory(paths, options)]
     reports = [state.find_reusable_report(call) for call in calls]
     if state.other_options_count:

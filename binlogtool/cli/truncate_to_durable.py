@@ -199,6 +199,7 @@ class _TruncateRunner:
         self._has_changed = self._has_finished_repair = True
 
     def _print_and_apply_plan(self, out: OutputDestination, plan: RepairPlan) -> None:
+        """Print a plan, apply it if the options say so, print the result, and record the exit status."""
         is_writing = self._options.is_writing
         if not self._json:
             self._print_plan(out, plan, is_writing=is_writing)

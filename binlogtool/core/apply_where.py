@@ -61,7 +61,7 @@ class RowCondition(msgspec.Struct):
         )
 
     def set_record_members(self, start: int, stop: int, members: ColumnValues) -> None:
-        """Set the members of the next records, `[start, stop)` of a batch."""
+        """Store the member columns of records `[start, stop)`, and mark those whose members allow a match."""
         self._start, self._members = start, members
         self._marks = self.condition.mark_possible_matches(members, stop - start)
 
@@ -162,6 +162,7 @@ def _iter_column_names(body: Any) -> Iterator[str]:
 
 
 def _make_unknown_column_message(column_name: str, table_columns: set[str], table: str) -> str:
+    """Return the message that no table has this column, with similar names or all columns."""
     nameless = _UNNAMED_COLUMN in table_columns
     listed = f"; {'it has' if table else 'they have'} {join_names(sorted(table_columns))}"
     suggestion = format_name_suggestions(column_name, table_columns) or listed
@@ -211,8 +212,7 @@ class CompiledCondition:
         return self._is_supported
 
     def evaluate_until_refused(self, start: int, stop: int) -> tuple[list[bool], bool]:
-        """Return for each record from `start` on if the condition is true, and if compiled code refuses the next
-        record.
+        """Return (truth value of each record from `start` on, True if compiled code refuses the record after them).
 
         The list may end early, before a refused record; if no record is refused, it has at least one item.
         """
@@ -237,7 +237,9 @@ class CompiledCondition:
         return [(one,) for one in marks], refused
 
     def _evaluate_member_query(self, member_query: _CompiledQuery, start: int, stop: int) -> tuple[list[bool], bool]:
-        """Evaluate the query on members for the records from `start` on; see `evaluate`. The result is cached."""
+        """Return (for each record, whether its envelope members allow a match; True if the next record is refused);
+        cached.
+        """
         first, marks, refused = self._candidate_cache
         if not first <= start < first + len(marks):
             first, (marks, refused) = start, member_query.evaluate_until_refused(start, stop)
@@ -287,6 +289,9 @@ class _CompiledQuery:
         return [truth_by_line[line] for line in lines]
 
     def _evaluate_joined_json_lines(self, joined_lines: bytes) -> list[Sequence[bool]] | None:
+        """Return the truth values of the rows of each of these different JSON lines; None = Python must evaluate
+        them.
+        """
         try:
             lines = self._decoder.decode_lines(joined_lines)
         except msgspec.DecodeError:
@@ -395,6 +400,7 @@ def _make_json_line_type(member_order: Sequence[str], column_names: Mapping[Any,
 
 
 def _make_json_body_type(column_names: Mapping[Any, str]) -> type[msgspec.Struct]:
+    """Return the struct type that decodes a body: its rows, images and own columns."""
     fields: dict[str, list[Any]] = {}
     for path, name in column_names.items():
         fields.setdefault(path[0], []).append((name, Any, msgspec.field(name=path[1], default=None)))

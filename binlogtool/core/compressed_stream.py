@@ -226,7 +226,7 @@ class ZstdFrameTracker:
         return self._field == "magic" and not self._bytes and not self._skip
 
     def track_frame_boundaries(self, data: bytes) -> None:
-        """Follow the next bytes of the stream."""
+        """Advance over these bytes to know whether the stream is between two frames."""
         at = 0
         while at < len(data):
             if self._skip:

@@ -52,7 +52,7 @@ class UndecidedDamage:
         return decided
 
     def decide_deferred_damage(self, txn_after: str | None) -> tuple[bool, list[tuple[LogFile, Finding]]] | None:
-        """Return the waiting findings, and whether they concern the selection. txn_after: None = the log ends."""
+        """Return (True if selected transactions can be lost, the deferred findings); None if nothing is deferred."""
         if not self._waiting:
             return None
         findings, self._waiting = self._waiting, []

@@ -111,6 +111,9 @@ def extract_long_values(body: Any, max_bytes: int) -> tuple[Any, dict[str, LongV
 
 
 def _replace_long_values_by_placeholders(value: Any, max_bytes: int, extracted: dict[str, LongValue]) -> Any:
+    """Return the value with each long text or bytes replaced by a random placeholder; add the originals to
+    `extracted`.
+    """
     kind = type(value)
     if kind is dict:
         return {
@@ -332,7 +335,9 @@ class BlockDecoder(msgspec.Struct, frozen=True):
         yield from self._select_range(batch, record_filter, reached, batch.records.count)
 
     def _select_masked_range(self, batch: Batch, record_filter: RecordFilter) -> Iterator[RecordRange]:
-        """Yield the range from the first to the last selected record of a batch; learn from all of its records."""
+        """Yield one range from the first to the last selected record, with a byte mask; decode a column of all records
+        for what the format learns.
+        """
         count, context, decode_column = batch.records.count, self.layout.context, self.format.output.decode_column
         if decode_column is None:
             envelope = self.decode_envelopes(batch, 0, count)
@@ -616,6 +621,7 @@ class ConditionNarrower(msgspec.Struct, frozen=True):
             low = end
 
     def _evaluate_condition_in_python(self, columns: ColumnValues, first: int, low: int, high: int) -> Iterator[bool]:
+        """Yield for each record `[low, high)` whether the condition is true, from bodies decoded by Python."""
         decoder = self.decoder
         limits = replace(decoder.limits, max_whole=None)
         bodies = (
@@ -756,6 +762,7 @@ class SqlFragmentWriter:
                 position = part_start + stop - first
 
     def _write_range(self, record_range: RecordRange) -> Iterator[SqlFragment | RecordBlock]:
+        """Yield the range as SQL fragments; records that compiled code does not support as blocks."""
         position, stop, decoder, batch = record_range.start, record_range.stop, record_range.decoder, record_range.batch
         script = decoder.script
         assert script is not None

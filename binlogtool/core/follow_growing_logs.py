@@ -168,7 +168,7 @@ class FollowedFile(msgspec.Struct):
     def read_new_records(
         self, options: FollowReadOptions, shared_state: dict[str, Any]
     ) -> Iterator[RecordBlock | FileFinding | FollowLoss]:
-        """Yield the new records and findings. shared_state: state that all files share (`FileHead.shared`).
+        """Yield what is new in this file since the last call: records, findings that persist, and losses.
 
         Raises:
             BinlogtoolError: the file cannot be read.
@@ -397,6 +397,7 @@ class LogFollower:
         return items
 
     def _iter_new_items(self) -> Iterator[FollowedItem]:
+        """List the files, then yield the rests of removed files and what is new in each followed file."""
         self._update_listing()
         while self._removed:
             yield from self._relist_files_between_items(self._read_rest_of_removed_file(self._removed.pop(0)))
@@ -547,7 +548,7 @@ class LogFollower:
         return FollowLoss(file.path, "removed before it was read", FileVanishedError.exit_code)
 
     def _record_loss_if_new(self, loss: FollowLoss) -> bool:
-        """Return True if this loss was not reported before, and note it."""
+        """Return True and remember the loss, unless the same reason was reported for this file."""
         if self._reported.get(loss.file) == loss.reason:
             return False
         self._reported[loss.file] = loss.reason

@@ -180,6 +180,7 @@ class LogSetContinuityChecker:
         return [name for name in between if len(name) in same_length]
 
     def _make_link(self, path: str, found: Finding, *, is_wrong_order: bool) -> BrokenLink:
+        """Make a broken link with the missing GTIDs and the times on both sides."""
         before, after = self._chain[-2:]
         gtids = None if is_wrong_order else _list_missing_gtids(found)
         assert self._previous is not None
@@ -256,7 +257,7 @@ class SelectedLinks:
         return [FileFinding(one.file, one.finding) for one in decided]
 
     def mark_selected_and_take_breaks(self) -> list[FileFinding]:
-        """Return what is wrong between the records selected now and those selected before."""
+        """Note that a record was selected; return once the undecided breaks before it."""
         self.has_selected = True
         if not self._undecided:
             return []

@@ -172,6 +172,9 @@ def _parse_numbered_record(text: object, type_: str, offset: int) -> _NumberedRe
 def _make_lost_range(
     path: str, format_: Format, log: LogReader, damage: _DamageWithNeighbours, sources_with_gaps: set[str]
 ) -> LostRange:
+    """Make the lost range of one damaged range: numbers missing between its neighbours, and the transaction that it
+    cuts.
+    """
     finding, last, unit = damage.finding, damage.last, format_.output.sequence_name
     sources = damage.before.keys() - {_LOCAL} or damage.before.keys()
     unique = next(iter(sources)) if len(sources) == 1 and format_.output.gtid_rules is None else None

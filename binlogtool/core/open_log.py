@@ -573,6 +573,7 @@ class LogReader(LogFiles):
         compiled: bool = False,
         cells: bool = False,
     ) -> Iterator[S | RecordBlock | FileFinding]:
+        """Run a pass with one table reader for each format; tell the readers where records may be missing."""
         refuse_salvage(selection, "table rows")
         readers: dict[str, TableReader] = {}
 
@@ -663,6 +664,7 @@ class LogReader(LogFiles):
     def _run_pass(
         self, selection: Selection, options: PassOptions[T], part: FilePart = WHOLE_FILE
     ) -> Iterator[T | RecordBlock | FileFinding]:
+        """Yield the items of one pass over all files in order, with findings about damage, links and changed files."""
         reads_past = options.reads_past_selection
         record_filter = self._last_filter = RecordFilter(replace(selection, tail=None), limits=self._limits)
         self._track_columns(selection.where)

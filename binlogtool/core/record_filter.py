@@ -60,6 +60,7 @@ def resolve_type_names(names: Sequence[str], output: OutputRules) -> frozenset[s
 
 
 def _require_known_type_name(type_name: str, format_names: Iterable[str]) -> None:
+    """Raise UsageError unless some format has a record type or group of this name."""
     from binlogtool import formats
 
     outputs = [known.output for known in formats.iter_formats()]
@@ -357,6 +358,7 @@ class RecordFilter(msgspec.Struct):
     def _find_indexes_between_positions(
         self, batch: Batch, start: int, stop: int, read_column: ColumnReader
     ) -> Sequence[int]:
+        """Return the indexes of the records in `[start, stop)` that the start and stop position allow."""
         indexes: Sequence[int] = range(start, stop)
         for position, is_start in ((self.start, True), (self.stop, False)):
             if position is None:

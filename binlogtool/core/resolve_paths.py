@@ -392,7 +392,7 @@ class _LogGrouper:
                 self._stems.add((*_log_key(name, result.proven), stem))
 
     def assign_unproven_file(self, name: str, probe_result: FileProbeResult, candidates: list[Format]) -> None:
-        """Add the file if it is not proven."""
+        """Assign an unproven file to the proven log that its name fits, else to the skipped files with its kind."""
         if probe_result.proven is not None:
             return
         matching_format = next((one for one in candidates if self._belongs_to_proven_log(name, one)), None)

@@ -243,6 +243,9 @@ class ScanAccounting(msgspec.Struct):
         return self._explain_finding(item, memoryview(window.buffer)[bad.start : bad.end])
 
     def _account_batch(self, batch: Batch) -> Batch:
+        """Count a batch as records, show it to the format (`FrameLevel.observe`), update the good end; return it
+        unchanged.
+        """
         count, frames = batch.records.count, batch.frames.count
         size = int(batch.frames["end"][frames - 1]) - int(batch.frames["offset"][0])
         self.account.record += size
@@ -502,6 +505,9 @@ class Scan(ScanAccounting):
             window.load_range(start, start + MIB)
 
     def _walk_chain(self, window: Window, position: int) -> Iterator[Batch | DamagedRange]:
+        """Yield batches and damaged ranges from `position` on: scan, handle damage, switch levels, until the end of
+        the file.
+        """
         scanner = self._get_scanner()
         need = position + 1
         while not self._is_incomplete():
@@ -643,7 +649,9 @@ class Scan(ScanAccounting):
     def _account_end_mark(
         self, window: Window, position: int, mark: bytes
     ) -> Generator[DamagedRange, None, int | None]:
-        """Handle the end mark: the file is closed, and nothing may follow."""
+        """Mark the file as closed; yield bytes after the end mark as damage; return the offset of records after it, or
+        None.
+        """
         self.closed = True
         mark_end = position + len(mark)
         if window.ended and window.end == mark_end:

@@ -100,7 +100,8 @@ class ContentHashes(msgspec.Struct, frozen=True):
 def hash_and_verify_prefix(
     path: str, prefix_size: int, mutable_range: tuple[int, int], previous_input: CommittedInput | None
 ) -> ContentHashes:
-    """Return the hashes of the first `prefix_size` bytes of a file.
+    """Return the SHA-256 hashes of the first `prefix_size` bytes of a file; raise RefusedError if the bytes that the
+    last run read have changed.
 
     Args:
         path: the file.
@@ -508,6 +509,7 @@ class AppendJob(msgspec.Struct, frozen=True):
         return replace(manifest, to=self.shape.to, output=str(output), details=details)
 
     def _check_arguments(self, paths: list[str], output: str) -> None:
+        """Raise UsageError or InputOutputError for options and paths that --append does not support."""
         selection = self.request.selection
         if selection.start or selection.stop or selection.whole or selection.tail is not None:
             raise UsageError("--append continues after the last run; it cannot be combined with positions or --tail")
@@ -544,6 +546,7 @@ class AppendJob(msgspec.Struct, frozen=True):
     def _append_new_rows(
         self, source: IncrementalInput, store: CommitStore, last_commit: AppendCommit, options: Mapping[str, Any]
     ) -> Manifest:
+        """Write, verify and commit the rows that are new since the last commit; return the manifest of the run."""
         known_inputs = {one.name: one for one in last_commit.inputs}
         before = {one.name: one.end_position for one in last_commit.inputs}
         after = dict(before)
@@ -873,6 +876,7 @@ def _build_input(
     hashes: ContentHashes | None,
     last_key: tuple[int, int, int] | None,
 ) -> CommittedInput:
+    """Return the state of one input after the run: the position reached, its hashes and its last row key."""
     is_same_file = previous is not None and previous.generation == reached.born
     place = {key: value for key, value in reached.to_dict().items() if key in ("offset", "record", "frame", "carried")}
     return CommittedInput(

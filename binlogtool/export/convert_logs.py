@@ -446,7 +446,7 @@ def _save_manifest(
 def _run_job_and_complete_manifest(
     write_job: Callable[[], Manifest], inputs: list[ManifestInput], stage: Path, *, live: bool
 ) -> Manifest:
-    """Run the job; return the manifest, completed with the hashes that the job did not compute.
+    """Run the job; return its manifest with the missing hashes; delete the temporary output if damage stopped the job.
 
     Raises:
         RefusedError: an input changed while it was read.
@@ -563,6 +563,9 @@ def _resolve_inputs(
     *,
     allow_rule_breaks: bool,
 ) -> list[ManifestInput]:
+    """Return the input files, in log order for a log output; raise UsageError for a selection that the output form
+    cannot hold.
+    """
     if allow_rule_breaks and to not in LOG_TARGETS:
         raise UsageError(f"--allow-rule-breaks is for {', '.join(LOG_TARGETS)}, not for {to}")
     if to in LOG_TARGETS:

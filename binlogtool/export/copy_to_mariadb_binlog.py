@@ -168,6 +168,7 @@ class BinlogCopyJob(msgspec.Struct):
             self.continuity.record_damage()
 
     def _write_transaction(self, file: str, bundle: PortableEventGroup, writer: BinlogWriter) -> None:
+        """Write one transaction to the copy; a malformed one becomes a finding instead."""
         try:
             writer.write_transaction(bundle)
         except MalformedError as error:
@@ -189,7 +190,7 @@ class BinlogCopyJob(msgspec.Struct):
     # -- the proof -----------------------------------------------------------------------------------------------------
 
     def _compare_read_back_transactions(self, writer: BinlogWriter) -> Iterator[ManifestCheck]:
-        """Read the new files back, and yield the checks that they passed.
+        """Yield the manifest checks that the copied transactions passed when they were read back and verified.
 
         Raises:
             InputOutputError: they do not contain the transactions that were read.

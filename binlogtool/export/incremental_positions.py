@@ -157,6 +157,7 @@ def has_end_mark(log: LogReader, place: ResumePoint, end: int) -> bool:
 
 
 def _finish_file(log: LogReader, position: ReadPosition, end: int) -> ReadPosition:
+    """Return the position of a file that was read to its end, with the state that it carries to the next file."""
     carried = compute_state_for_next_file(log.make_scan(log.files[0]), FilePart(position.begin, end))
     return extend_position(
         log,
@@ -517,6 +518,7 @@ class IncrementalInput:
     def _list_file_reads(
         self, name: str, before: ReadPosition | None, reached: ReadPosition, earlier: str | None
     ) -> Iterator[PlannedRead | GrowingFileFinding]:
+        """Yield the new byte ranges of one file, or a finding if it was replaced or extended after its end."""
         if before == reached or (before is not None and before.without_definitions() == reached):
             return
         if before is not None and before.born != reached.born:
@@ -832,6 +834,7 @@ def _lock_store(handle: int, output: Path) -> None:
 
 
 def _create_or_check_commit_folder(store: CommitStore) -> None:
+    """Create the output and its commit directory; raise RefusedError if the path holds something else."""
     output = store.output
     if not os.path.lexists(output):
         output.mkdir()

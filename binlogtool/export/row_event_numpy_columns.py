@@ -76,7 +76,8 @@ class EventMetadataColumns:
         self.selected = selected
 
     def mark_commits_and_report_missing(self, commit_flags: Sequence[int]) -> bool:
-        """Mark the last selected row of each transaction that ends after one of these events (1).
+        """Mark the last selected row of each committed transaction; return True if the open transaction ends but its
+        last row is not among these rows.
 
         Returns:
             True if the last row of the transaction that was already open is not among these rows.

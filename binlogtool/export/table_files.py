@@ -136,6 +136,7 @@ def _record_schema(fields: Any, name: str, numbers: count[int]) -> dict[str, Any
 
 
 def _avro_type(kind: pa.DataType, numbers: count[int]) -> Any:
+    """Return the Avro schema of an Arrow type; `numbers` gives nested structs their names."""
     if pa.types.is_struct(kind):
         return _record_schema(kind, f"struct_{next(numbers)}", numbers)
     if pa.types.is_list(kind):

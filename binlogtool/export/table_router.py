@@ -234,6 +234,7 @@ def _build_columns_of_runs(
 
 
 def _combine_table_runs(runs: Sequence[TableRun]) -> EventRowsColumns:
+    """Return the metadata of single events, given as dictionaries, as columns with one entry per event."""
     sizes, sides = np.array([run.size for run in runs]), np.array([run.sides for run in runs], dtype=np.uint8)
     commits = np.zeros(sizes.sum(), dtype=bool)
     commits[np.cumsum(sizes)[[bool(run.meta["commit"]) for run in runs]] - 1] = True
@@ -304,6 +305,9 @@ def _metadata_columns(event_columns: EventRowsColumns, event_indexes: pa.Array |
 def _cells_to_arrow_column(
     cells: ColumnCells, field: TypedColumn, column_path: str, unfit_values: dict[int, dict[str, Any]], limits: Limits
 ) -> pa.Array:
+    """Return the cells of a column as an Arrow array; values that do not fit become null and are added to
+    `unfit_values`.
+    """
     kind, flags = to_arrow_type(field.kind), np.asarray(cells.valid)
     converted = _convert_raw_values(cells, field, column_path, unfit_values, limits) if (flags == 2).any() else None
     if not (flags == 1).any():
@@ -789,6 +793,9 @@ class TableRouter:
                 pending.set_names(self._names)
 
     def _add_record(self, block: RecordBlock, i: int, content: RecordTableRows) -> None:
+        """Route the rows of one record that was decoded record by record, report its findings, and mark a transaction
+        end.
+        """
         if content.changes is not None and not self._options.may_select_ignoring_case(content.changes):
             content = self._count_unlogged_change_of_other_table(block, i, content, content.changes)
         findings = tuple(

@@ -504,6 +504,9 @@ class RowTableJob(TableJob, frozen=True, kw_only=True):
     def _plan_spool_tasks(
         self, runner: TaskRunner, inputs: list[ManifestInput]
     ) -> tuple[ReadRequest, list[ManifestInput], list[SpoolTask]]:
+        """Return the request, the inputs with their hashes, and the spool tasks: one for the whole log, or one per
+        group of pieces.
+        """
         size, parallel = sum(i.size for i in inputs), runner.parallel_task_count
         task_count = self.shape.estimate_file_count(size, parallel)
         if not self.kind.needs_definitions:

@@ -160,7 +160,7 @@ class Replayer(Protocol):
         """Return the plan of the files that the server reads; called first."""
 
     def decide_records(self, name: str, first: int, records: DecodedRecords) -> Iterable[RecordOutcome]:
-        """Take the records `[first, first + len(records))` of a file; return the outcomes known so far, of any records.
+        """Decide on the next records of a file; return the outcomes known so far, also of earlier records.
 
         After the server has stopped, return `SKIPPED, NOT_REACHED`, or leave it to the engine.
         """

@@ -638,6 +638,9 @@ class _LogReplay:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def _read_and_replay_files(self, snapshot_names: frozenset[str]) -> None:
+        """Read the files of the read plan in order up to `--until`, the time limit or the first error, and replay
+        their records.
+        """
         members = {file.name: file for file in self._situation.files}
         self._record_counts = [members[name].records for name in self._files]
         end = self._find_first_error_stop() if self._options.policy == "strict" else self._verify_stop
@@ -760,6 +763,7 @@ class _LogReplay:
         return None
 
     def _pass_block_to_rules(self, file_name: str, block: RecordBlock) -> None:
+        """Pass a block to the replay rules, record the outcomes that they return, and keep the undecided records."""
         for finding in chain.from_iterable(block.findings.values()):
             raise_if_limit(block.file, finding)
         first, self._records_fed = self._records_fed, self._records_fed + len(block)
@@ -787,6 +791,9 @@ class _LogReplay:
             self._record_decisions(block, i, i + 1, record_outcome.verb, record_outcome.reason)
 
     def _record_decisions(self, block: RecordBlock, start: int, stop: int, verb: str, reason: str) -> None:
+        """Count the records under a verb and reason, apply their changes if applied, and call `on_decision` for
+        each.
+        """
         self._decisions[verb] += stop - start
         self._reasons[reason] += stop - start
         names = block.envelope.object[start:stop]

@@ -438,6 +438,7 @@ class ReplayState(msgspec.Struct):
         return False
 
     def _empty_object(self, name: str) -> None:
+        """Start a new epoch of an object: its rows count as absent from now on."""
         self._epochs[name] = self._epochs.get(name, 0) + 1
         self._bump_store_version()
         self._keyless_rows.pop(name, None)
@@ -590,7 +591,7 @@ class _ObjectTotals(msgspec.Struct):
         return self.result.get(result_name) or self.result.setdefault(result_name, ObjectState())
 
     def add_final_row(self, stored_name: str, key: bytes, entry: KeyEntry) -> None:
-        """Add the row of an entry, if the row exists at the end."""
+        """Add the row that an entry leaves at the end, unless its object was emptied later."""
         total = self.get_or_create_total(stored_name)
         row = hash_final_row(self.state.current_name(stored_name), key, entry, self.state.patch)
         if row is not None and row[0] == self.state.current_epoch(stored_name):

@@ -474,6 +474,7 @@ def execute_plan(
 def _change_files_with_undo(
     system: SystemCalls, plan: RepairPlan, options: ApplyOptions, check_result: Check, held: ExitStack
 ) -> RepairResult:
+    """Lock and prove the target files, write the undo file, change the files and verify; return what was written."""
     directories = [os.path.realpath(get_directory(file.path)) for file in plan.changes]
     undo_directory = os.path.realpath(options.undo_dir) if options.undo_dir is not None else directories[0]
     refuse_network(system, [*directories, undo_directory], options.allow_network)
@@ -535,6 +536,7 @@ def _publish_intent(system: SystemCalls, intent_path: str, undo_path: str) -> No
 def _refuse_missing_space(
     system: SystemCalls, targets: list[RepairTarget], undo_directory: str, full_backup: bool
 ) -> None:
+    """Raise RefusedError if a file system lacks the space for the undo file and the replaced files."""
     needed_space: dict[str, int] = {undo_directory: MIB}
     for target in targets:
         needed_space[undo_directory] += target.plan.size if full_backup else _count_undo_bytes(system, target)

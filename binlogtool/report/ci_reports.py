@@ -180,6 +180,7 @@ def _make_sarif_rule(finding_id: str) -> dict[str, Any]:
 
 
 def _make_sarif_result(path: str, finding: Finding, rule_indexes: dict[str, int]) -> dict[str, Any]:
+    """Return one SARIF result; `rule_indexes`: finding id -> number of its rule."""
     region = {"startLine": 1}
     if finding.offset is not None:
         region |= {"byteOffset": finding.offset, "byteLength": finding.length}

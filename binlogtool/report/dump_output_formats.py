@@ -638,6 +638,7 @@ class TextWriter(RecordEncoder):
             lines += _format_hex_lines(block.raw[i])
 
     def _format_record_line(self, block: RecordBlock, record_index: int, time: str, record_text: RecordText) -> str:
+        """Return the first line of a record: time, type, transaction, object, checksum verdict and members."""
         envelope, inner, checksum = block.envelope, block.inner[record_index], block.checksum[record_index]
         name, txn, seq = envelope.object[record_index], envelope.txn[record_index], envelope.seq[record_index]
         place = f"0x{block.offset[record_index]:08x}"

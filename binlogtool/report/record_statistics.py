@@ -580,6 +580,7 @@ class TransactionCounter:
                     tally.tables[table] = tally.tables.get(table, 0) + counts.rows
 
     def _rank_open_transaction(self) -> None:
+        """Enter the open transaction into the rankings and count it."""
         if self._open is None:
             return
         for order, heap in self._heaps.items():

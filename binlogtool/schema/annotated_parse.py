@@ -95,6 +95,7 @@ def make_traced_copy(schema: Construct) -> Construct:
 
 
 def _copy_traced_part_once(subcon: Construct, memo: TracedCopies) -> Construct:
+    """Return the traced copy of a part, made once; wrap parts that depend on other bytes in a `LearningStopper`."""
     entry = memo.get(id(subcon))
     if entry is None:
         copied = _make_traced_part(subcon, memo)

@@ -526,6 +526,7 @@ class Trace:
     def _finish_node_row(
         self, index: int, path: str, start: int, end: int, value: Any, error: BaseException | None, filler: str
     ) -> None:
+        """Complete the row of a field after its children; without children, make it a leaf or drop it."""
         rows = self.rows
         if len(rows) == index + 1:
             del rows[index]

@@ -361,6 +361,7 @@ class Scanner(ABC):
         return bisect_left(self._slice_column(SPAN_ROW, self._rows), span)
 
     def _append_interpreted_frame(self, span: int, position: int, frame: InterpretedFrame) -> None:
+        """Append a frame that only the interpreter accepted to the columns."""
         row = (frame.end, position, span, frame.checksum, *(frame.values[path] for path in self.columns))
         for number, value in enumerate(row):
             self._out[number * self._stride + self._rows] = value

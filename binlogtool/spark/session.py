@@ -114,6 +114,7 @@ def suppress_logging() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _set_event_on_sigint(event: threading.Event) -> Iterator[None]:
+    """Set `event` on SIGINT for the duration of a `with` block; do nothing outside of the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

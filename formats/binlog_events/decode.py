@@ -414,6 +414,7 @@ def is_proven_despite_checksum(frame: bytes, context: Any) -> bool:
 
 
 def _is_valid_body(type_code: int, body: bytes, description: FormatDescription, server_id: int) -> bool:
+    """Return whether a body fits its type exactly: size, printable names and text, possible GTID numbers, row flags."""
     if len(body) != _FIXED_SIZES.get(type_code, len(body)) or len(body) < _MIN_SIZES.get(type_code, 0):
         return False
     if type_code == _T.TABLE_MAP:
@@ -652,6 +653,7 @@ def _decode_event_body(
     table_map: TableMap | None,
     limits: Limits,
 ) -> dict[str, Any] | BodyWithLongValues:
+    """Return the decoded body of one event; long statement texts as pieces, encrypted events with their size only."""
     if context.encrypted_without_key and type_code == ENCRYPTED_TYPE:
         return {"event_size": HEADER_SIZE + len(body)}
     if type_code in ROW_EVENTS:

@@ -609,6 +609,7 @@ _parse_user_var = make_tuple_decoder(USER_VAR, "name", "is_null", "type", "chars
 
 
 def _decode_user_var(body: bytes) -> dict[str, Any]:
+    """Decode a USER_VAR body to name, type, collation, value and flags; a NULL variable has no type."""
     name, is_null, kind, charset, raw, flags = _parse_user_var(body)
     if is_null:
         return {"name": decode_text(name), "is_null": True, "value": None}
@@ -772,7 +773,9 @@ class EventChecksumForm(enum.IntEnum):
 
 @kernel(load_uint32)
 def detect_checksum_form(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
-    """Return the `EventChecksumForm` that the FORMAT_DESCRIPTION body at `buf[pos]` declares; consumes no bytes."""
+    """Return (checksum form that the FORMAT_DESCRIPTION at `buf[pos]` declares, `pos`); negative second number:
+    truncated or impossible size.
+    """
     size = load_uint32(buf, pos - HEADER_SIZE + EVENT_SIZE_AT)
     if size < 19 + 57 or size > 4096:
         return 0, -2
@@ -811,7 +814,7 @@ def detect_checksum_form(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
 
 @kernel(load_uint32)
 def compute_in_use_crc_change(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
-    """Compute how the in-use flag of the FORMAT_DESCRIPTION with its body at `buf[pos]` changes its CRC-32.
+    """Return (value to XOR to the CRC-32 for the in-use flag, 0 if the flag is clear; `pos`).
 
     Consumes no bytes. A CRC is linear: the difference is the CRC register of a single 1 bit followed by zeros.
     """

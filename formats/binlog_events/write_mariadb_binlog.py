@@ -385,6 +385,7 @@ class BinlogWriter(msgspec.Struct):
             self._start_new_file()
 
     def _start_new_file(self) -> None:
+        """Create the next numbered file with magic, FORMAT_DESCRIPTION, GTID_LIST and BINLOG_CHECKPOINT."""
         self._file = (self.folder / self._file_name).open("xb")
         self._file.write(MAGIC)
         self._offset, self._transactions_in_file = len(MAGIC), 0

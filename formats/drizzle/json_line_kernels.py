@@ -162,8 +162,8 @@ def end_and_begin_json_member(
     out_pos: int,
     out_limit: int,
 ) -> tuple[int, int]:
-    """End the member at `member_at` (`member_at` < `message_type_at` = none yet), and write the name of the member with
-    this number.
+    """End the JSON member at `member_at`, if any, and begin the one with this number: write its name and an opening
+    bracket for a list; return (its position in the table, output position).
 
     Returns:
         (position of the member in the table, output position for its value, -1 = no room).

@@ -216,5 +216,7 @@ def _check_reserved_bytes(batch: Batch) -> list[Finding]:
 
 
 def create_validator(layout: LogFileLayout, compile: Callable[[Kernel], Kernel], limits: Limits) -> EblobValidator:
-    """Create the validator of one file; its memory is bounded by `groups.MAX_KEYS` and `damage.MAX_KEPT_BYTES`."""
+    """Create the validator of one file; its memory is bounded by `classify_overwrites_and_removals.MAX_KEYS` and
+    `explain_damage.MAX_KEPT_BYTES`.
+    """
     return EblobValidator(layout.context, layout.frames_at)

@@ -171,7 +171,8 @@ def count_document_list_entries(buf: UInt8s, pos: int, limit: int, hits_size: in
     count_document_list_entries,
 )
 def find_commit_fault_code(buf: UInt8s, pos: int, limit: int, version: int) -> int:
-    """Return the contradiction in a commit that is known to parse: 1 rows, 2 docstore, 3 checkpoints, 4 words; else 0.
+    """Return the code of the contradiction in a commit that is known to parse: 0 none, 1 rows, 2 docstore, 3
+    checkpoints, 4 words.
 
     The words are checked in versions 5 to 7.
     """

@@ -524,6 +524,7 @@ class CommitGroupReader:
     def _join_payload_and_oob_data(
         self, commit_bytes: memoryview, commit: CommitRecord, position: IbbPosition
     ) -> tuple[bytes, UnreadableError | None]:
+        """Return all events of a group, and what is wrong with its out-of-band data although all of it is present."""
         joined, max_bytes = bytearray(commit_bytes[commit.payload_at :]), self._context.max_group
         problem = None
         for reference in commit.references:

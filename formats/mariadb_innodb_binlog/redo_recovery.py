@@ -229,7 +229,7 @@ class _RecoveryRun:
         self.end = (self.file_no, self.page_no, self.used)
 
     def _is_skipped(self, write: PageWrite, file_parity: int, page_no: int, offset: int) -> bool:
-        """Return whether a record is skipped: it is a repetition, or its bytes are already in the files."""
+        """Return whether recovery skips a redo write; the first one also determines where recovery starts."""
         if self.start is None:
             self.start = _find_recovery_start(self.files, write, file_parity, page_no, offset)
             if self.start.file_no is not None:

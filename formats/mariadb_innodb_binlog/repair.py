@@ -363,6 +363,7 @@ def _has_chunks_after_zero_byte(page: bytes, used_bytes: int) -> bool:
 
 
 def _list_size_problems(file: _RepairFile) -> list[str]:
+    """Return a reason against the repair if the file would be larger than servers write; else an empty list."""
     needed_size = max(file.full_size, file.verified.size - file.page_size)
     if needed_size <= MAX_FILE_SIZE:
         return []

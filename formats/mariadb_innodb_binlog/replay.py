@@ -629,7 +629,9 @@ class IbbReplayer:
         return ReadPlan(read, self._skipped, self._refusal)
 
     def _find_start_refusal(self, executed: ExecutedGtids) -> ReplayStop | None:
-        """Refuse a replica that lacks transactions before the log (error 1236, `gtid_search::find_gtid_pos`)."""
+        """Return the stop with which the server refuses a replica that lacks transactions before the log (error 1236);
+        None = accepted.
+        """
         first = self._files[0] if self._files else None
         state = None if first is None else first.read_gtid_state_at_start()
         if first is None or state is None:

@@ -212,7 +212,9 @@ def get_level_before_encryption(checksum_form: EventChecksumForm) -> FrameLevel:
 
 
 def _switch_frame_level(description_event: bytes, context: BinlogFileContext) -> FrameLevel | None:
-    """Return the frame level after a FORMAT_DESCRIPTION inside a relay log; None if the event is not valid."""
+    """Make a FORMAT_DESCRIPTION inside a relay log the current one; return the frame level for later events, None if
+    it is not valid.
+    """
     if context.encrypted_without_key:
         return ENCRYPTED_LEVEL
     description = read_format_description(description_event, 0)

@@ -132,6 +132,9 @@ def _ddl_message(change: ChangeEvent) -> Message:
 
 
 def _classify_ddl_for_canal(change: ChangeEvent, table: SqlTable | None) -> str:
+    """Return Canal's message type of a DDL statement: CREATE, ALTER, ERASE, RENAME, TRUNCATE, CINDEX, DINDEX or
+    QUERY.
+    """
     if table is None:
         return "QUERY"
     if change.becomes is not None:
@@ -181,6 +184,7 @@ def _to_text(column: SqlColumn, value: Any) -> str:
 
 
 def _jdbc_type_code(column: SqlColumn, image: Image) -> int:
+    """Return the java.sql.Types number of a column's value in this row image; unsigned values may need a wider type."""
     value = image.get(column.name)
     if value is None:
         return _NULL_JDBC_TYPES.get(column.type) or _default_jdbc_type_code(column)

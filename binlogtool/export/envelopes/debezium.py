@@ -236,6 +236,7 @@ class DebeziumEncoder(msgspec.Struct):
     def _build_delete_and_tombstone(
         self, change: ChangeEvent, key: Any, before: Any, headers: Message | None = None
     ) -> Iterator[Message]:
+        """Yield the delete message of a row and, with --tombstones, the message without a value after it."""
         head: Message = {} if headers is None else {"headers": headers}
         yield {
             **head,
@@ -293,7 +294,9 @@ class DebeziumEncoder(msgspec.Struct):
         return None if query is None or not self.options.include_query else to_json_safe_text(query)
 
     def _build_numbered_transaction_member(self, change: ChangeEvent) -> Message:
-        """Return the transaction member with the message's numbers in it; None if its beginning was not read."""
+        """Count the message in its transaction, and return the member `transaction` with the numbers; its value is
+        None if the begin was not read.
+        """
         transaction = change.transaction if self.options.provide_transaction_metadata else None
         if transaction is None or not transaction.has_begin or change.table is None:
             return {"transaction": None}

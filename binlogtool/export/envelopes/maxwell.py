@@ -176,6 +176,7 @@ class MaxwellEncoder(msgspec.Struct):
             self.written_rows += 1
 
     def _hold_row_until_commit(self, change: ChangeEvent, table: SqlTable) -> Iterator[ChangeMessage]:
+        """Hold the message of a row until its commit; yield held messages early if they exceed the memory limit."""
         head, tail = self._build_members_before_commit(change, table), _build_members_after_commit(change, table)
         first, last = encode_json(head), encode_json(tail)
         kept = _HeldMessage(head, tail, change) if self.keeps_changes else _HeldMessage(first, last, None)

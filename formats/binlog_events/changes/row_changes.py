@@ -104,6 +104,9 @@ def build_sql_table_from_map(table_map: TableMap) -> row_output_interfaces.SqlTa
 
 
 def _build_sql_column(column: TableMapColumn, name: str) -> row_output_interfaces.SqlColumn:
+    """Return the column of change messages: SQL type, size, scale, ENUM texts and exported type of a table map's
+    column.
+    """
     scale = column.metadata & 0xFF if column.type == _C.NEWDECIMAL else column.fraction or 0
     if column.type in _FRACTION_TYPES:
         scale = column.metadata
@@ -122,6 +125,7 @@ def _build_sql_column(column: TableMapColumn, name: str) -> row_output_interface
 
 
 def _precision_or_max_bytes(column: TableMapColumn) -> int:
+    """Return the precision of a DECIMAL, the metadata of a character or BIT column (bytes, bits), 0 for other types."""
     if column.type == _C.NEWDECIMAL:
         return column.metadata >> 8
     return column.metadata if column.type in (_C.STRING, _C.VARCHAR, _C.VAR_STRING, _C.BIT) else 0
@@ -135,6 +139,7 @@ def _max_length_in_characters(column: TableMapColumn) -> int:
 
 
 def _sql_type_name(column: TableMapColumn) -> str:
+    """Return the type as SQL writes it, without its size: `int`, `varchar`, `mediumtext`."""
     if column.logical is not None and column.logical is not LogicalType.JSON:
         return str(column.logical.value)
     is_binary = column.charset == "binary"
@@ -309,6 +314,7 @@ class RowChangeReader(msgspec.Struct):
     # -- events --------------------------------------------------------------------------------------------------------
 
     def _read_event_changes(self, event_context: EventContext) -> RecordChanges:
+        """Return the change messages and findings for one event, and update the open transaction."""
         event, code = event_context.event, event_context.event.code
         if event_context.file.encrypted_without_key and code not in EVENT_TYPE_NAMES:
             return RecordChanges()  # a finding about the file reports it once
@@ -341,6 +347,7 @@ class RowChangeReader(msgspec.Struct):
         return RecordChanges()
 
     def _begin_transaction(self, event_context: EventContext) -> None:
+        """Set the open transaction from a GTID event, a BEGIN or the first event without a GTID."""
         event, time, thread_id = event_context.event, None, None
         if event.code == _T.GTID:
             thread_id = read_mariadb_gtid(bytes(event.body)).thread_id
@@ -371,6 +378,9 @@ class RowChangeReader(msgspec.Struct):
     def _make_change_position(
         self, event_context: EventContext, transaction: ChangeTransaction | None
     ) -> ChangePosition:
+        """Return file, offsets, server id and times of a change; the time is the transaction's commit time, else the
+        event's.
+        """
         event = event_context.event
         time = transaction.time if transaction is not None else None
         if time is None and event.time:
@@ -382,6 +392,9 @@ class RowChangeReader(msgspec.Struct):
         )
 
     def _read_query_changes(self, event_context: EventContext, step: GroupStep) -> RecordChanges:
+        """Return the changes of a QUERY: BEGIN, DDL, and the end of a transaction; report row changes that have no row
+        events.
+        """
         kind, (parts, sql) = get_statement_kind(event_context), read_query_and_text(event_context)
         self.status_vars = parts.status_vars
         if kind is QueryKind.BEGIN and self.current is not None:
@@ -428,6 +441,7 @@ class RowChangeReader(msgspec.Struct):
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def _read_row_changes(self, event_context: EventContext) -> RecordChanges:
+        """Return one change per row of a row event; or a finding if its TABLE_MAP or column names are missing."""
         event = event_context.event
         size = event_context.file.description.table_id_size
         if event_context.table is None:

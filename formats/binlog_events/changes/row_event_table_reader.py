@@ -248,6 +248,9 @@ class CompiledRowEventReader:
         return None, start
 
     def _prepare_kernel_batch(self, context: BinlogFileContext, batch: Batch) -> _KernelBatch | None:
+        """Return the batch's columns as int64 arrays with transaction and table map of each event; None if there are
+        too many maps.
+        """
         tracker, count = context.tracker, batch.frames.count
         if len(tracker.maps.by_id) > MAX_CACHED:
             tracker.compiled_tracker, self.reason = None, _MANY_TABLES
@@ -365,6 +368,9 @@ class CompiledRowEventReader:
     def _try_register_image_layout(
         self, type_code: int, body: memoryview, map_number: int, rows_head_offset: int, limits: Limits
     ) -> bool:
+        """Register the row event's image layout for the kernel; return False if its columns or number of layouts are
+        not supported.
+        """
         table_map, table = self._tables[map_number]
         layout = (
             parse_image_layout(type_code, body, table_map) if len(table_map.columns) <= MAX_COMPILED_COLUMNS else None
@@ -731,6 +737,9 @@ class RowEventTableReader(msgspec.Struct, TableReader):
         self.time = None
 
     def _read_other_event(self, event_context: EventContext) -> RecordTableRows:
+        """Return what an event other than a row event means for tables: emptied, renamed and dropped tables, ends of
+        transactions.
+        """
         event, code = event_context.event, event_context.event.code
         if event_context.file.encrypted_without_key:
             return NO_ROWS  # a finding about the file reports it once
@@ -786,6 +795,7 @@ class RowEventTableReader(msgspec.Struct, TableReader):
     def _read_row_event(
         self, context: BinlogFileContext, event: Event, table_map: TableMap | None, limits: Limits
     ) -> RecordTableRows:
+        """Return the rows of a row event, as cells of a filler if compiled code can decode them, else as values."""
         size = context.description.table_id_size
         ends = self.groups.advance_to_event(event.code, event.body) is GroupStep.ENDS
         if table_map is None:

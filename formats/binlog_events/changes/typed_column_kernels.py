@@ -565,7 +565,7 @@ def _has_column(bitmap: bytes | None, index: int) -> bool:
 
 
 class RowCellFiller:
-    """Column buffers for rows of one table, with any combination of images. level: index in _CAPACITIES.
+    """Buffer with typed cells of rows of one table, with any combination of images.
 
     Attributes:
         rows: number of rows stored.

@@ -290,7 +290,9 @@ class EventDecryptor:
     def _resume_at_next_event(
         self, start: EncryptedEventStart, found_start: EncryptedEventStart | None
     ) -> DecryptedRange:
-        """Return the range for an offset without the expected event, or with an event that was written elsewhere."""
+        """Return the range from the moved event found at the offset, else an empty range up to the next event of a
+        known server.
+        """
         if found_start is not None and found_start != start:
             return self._decrypt_range(found_start)
         return DecryptedRange(start, start.offset, self._find_next_event_start(start.offset + 1, start.shift))

@@ -220,7 +220,8 @@ class EventCipher(Protocol):
     tolerates_wrong_offset: bool
 
     def decrypt_stream_part(self, written_offset: int, block_number: int, previous_block: bytes, data: bytes) -> bytes:
-        """Decrypt a part of a stream, from block `block_number` to a block boundary or its end.
+        """Decrypt whole cipher blocks of one event's stream, from block number `block_number` on; return the plain
+        bytes in stream order.
 
         `previous_block`: the preceding cipher block; ignored for block 0.
         """

@@ -158,6 +158,9 @@ class TableDefinitions(msgspec.Struct):
         self.columns -= _column_count(self.tables.pop(name, UNDECLARED))
 
     def _drop_table(self, name: str) -> None:
+        """Remove a table's definition; if `--schema` has one for the bare name, store UNDECLARED instead, which hides
+        it.
+        """
         self.sequences.discard(name)
         bare = qualify_name("", split_table_name(name)[1])
         if bare in self.tables and bare != name:

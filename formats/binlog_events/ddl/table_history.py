@@ -100,7 +100,9 @@ class TableHistory(msgspec.Struct):
         return result
 
     def add_query_if_ddl(self, type_code: int, body: memoryview) -> bool:
-        """Add the body of a QUERY event; return whether definitions may differ from now on."""
+        """Queue the statement of a QUERY event if it may define a table; return whether definitions may differ from
+        now on.
+        """
         if type_code == EventType.QUERY and not is_possible_ddl(body, 0, len(body)):
             return False
         try:
@@ -421,7 +423,9 @@ class CascadeReporter(msgspec.Struct):
     def report_statement_cascades(
         self, foreign_keys: ForeignKeys, event: Event, table: str | None, sql: str
     ) -> Iterator[Finding]:
-        """Report cascades of a statement that changes (and possibly deletes) rows of one table."""
+        """Yield a finding for each table whose rows a statement may change by foreign keys and that was not reported
+        yet.
+        """
         matched = (
             _CHANGING_STATEMENT.match(sql, find_next_word_offset(sql))
             if foreign_keys.keys and table is not None

@@ -301,7 +301,9 @@ class SimulatedApplier:
         return None if self._open_transaction is None else self._open_transaction.offset
 
     def abandon_transaction_at_damage(self, stop_record: int, verdict: RulingVerdict) -> Iterator[RecordOutcome]:
-        """Handle damage before record `stop_record`: the open transaction cannot be completed."""
+        """Yield the outcome of the open transaction, which damage before record `stop_record` leaves incomplete; later
+        records have no transaction.
+        """
         yield from self._close_incomplete_transaction(stop_record, verdict)
         self._is_after_damage = True
 
@@ -434,7 +436,7 @@ class SimulatedApplier:
     def _rule_on_gtid(
         self, record_number: int, records: DecodedRecords, record_index: int, transaction: ApplierTransaction
     ) -> Iterator[RecordOutcome]:
-        """Check whether a GTID was executed before, or is out of order."""
+        """Decide on a transaction by its GTID: skip it if it was executed before, reject it if it is out of order."""
         gtid = transaction.gtid or ""
         source, sequence = split_gtid(gtid)
         domain = get_mariadb_domain(source)
@@ -536,6 +538,7 @@ class SimulatedApplier:
     def _apply_rollback(
         self, record_number: int, records: DecodedRecords, record_index: int, sql: str
     ) -> Iterator[RecordOutcome]:
+        """End the open transaction as rolled back, except for records of non-transactional tables."""
         transaction = self._open_transaction
         if transaction is not None and transaction.needs_commit and transaction.verdict is None:
             transaction.mark_rolled_back(transaction.first_record, record_number + 1, ROLLED_BACK)
@@ -572,6 +575,7 @@ class SimulatedApplier:
     def _apply_xa_prepare(
         self, record_number: int, records: DecodedRecords, record_index: int
     ) -> Iterator[RecordOutcome]:
+        """Keep the transaction as prepared; commit it if the event says ONE PHASE."""
         body, transaction = records.bodies[record_index], self._open_transaction
         if body is None or transaction is None:
             yield from (

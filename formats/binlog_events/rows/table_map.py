@@ -814,6 +814,7 @@ def _require_range(low: int, high: int, name: str, value: int) -> int:
 
 
 def _parse_bit_metadata(metadata: int) -> int:
+    """Return the number of bits from a BIT column's metadata (bits, bytes). Raises MalformedError: more than 64."""
     bits = (metadata & 0xFF) + 8 * (metadata >> 8)
     if bits > 64:
         raise MalformedError(f"TABLE_MAP: a BIT column of {bits} bits")
@@ -821,6 +822,7 @@ def _parse_bit_metadata(metadata: int) -> int:
 
 
 def _parse_decimal_metadata(metadata: int) -> int:
+    """Return precision * 256 + scale from a NEWDECIMAL's metadata. Raises MalformedError: not a possible pair."""
     precision, scale = metadata & 0xFF, metadata >> 8
     if not 0 < precision <= 65 or scale > precision:
         raise MalformedError(f"TABLE_MAP: a NEWDECIMAL column of precision {precision} and scale {scale}")

@@ -503,7 +503,9 @@ def write_json_row(memory: RowKernelBuffers, pos: int, images: ImageBitmaps, out
 
 @kernel(write_json_row)
 def write_json_rows(memory: RowKernelBuffers, pos: int, images: ImageBitmaps, out_pos: int) -> int:
-    """Write all rows up to the end of the event, separated by commas."""
+    """Write all rows up to the end of the event, separated by commas; return the end of the output, -1 = full, -2 =
+    invalid.
+    """
     start = pos
     while pos < memory.n:
         if pos > start:

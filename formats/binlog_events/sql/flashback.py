@@ -141,7 +141,7 @@ class FlashbackConflicts(msgspec.Struct):
         *,
         sets_all_columns: bool,
     ) -> None:
-        """Add the rows of an event.
+        """Remember the selected rows of an event, and record conflicts of its other rows with rows remembered before.
 
         Args:
             location: its location, as text.
@@ -595,7 +595,9 @@ class FlashbackScript(msgspec.Struct):
             raise Irreversible(_XA_REASON)
 
     def _start_reversed_transaction(self, event: Event) -> bytes:
-        """Return START TRANSACTION, for the end of a transaction whose changes were reversed."""
+        """Return START TRANSACTION, which precedes the reversed changes, when the end of a changed transaction is
+        read; else nothing.
+        """
         changed, self.changed = self.changed, None
         if not changed:
             return b""

@@ -194,7 +194,9 @@ def _require_full_images(rows_head: RowsHead, table: TableMap) -> None:
 
 
 def _build_reversed_rows_head(opposite: EventType, body: memoryview, rows_head: RowsHead, table: TableMap) -> bytes:
-    """Return the part of the body before the images, with the bitmaps of an update exchanged."""
+    """Return table id, flags, column count and bitmaps of the reversed event; the bitmaps of an update are
+    exchanged.
+    """
     prefix = bytes(body[: table.table_id_size + 2])
     bitmaps = [bitmap for bitmap in (rows_head.after, rows_head.before) if bitmap is not None]
     count_at = len(prefix) + (0 if rows_head.extra is None else 2 + len(rows_head.extra))

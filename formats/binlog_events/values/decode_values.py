@@ -454,6 +454,7 @@ class _JsonDecoder:
 
 
 def _make_json_object(keys: list[str | bytes], values: list[Any]) -> Any:
+    """Return a dictionary, or {"$map": pairs} if keys repeat, are not text or begin with "$"."""
     named = dict(zip(keys, values, strict=True))
     is_plain = len(named) == len(keys) and all(type(key) is str and key[:1] != "$" for key in keys)
     return named if is_plain else {"$map": [list(pair) for pair in zip(keys, values, strict=True)]}

@@ -382,7 +382,9 @@ class ManticoreReplayer:
         return "deleted" if is_deleted else "dropped"
 
     def _predict_stop_at_damage(self, current_file: ReplayedFile) -> None:
-        """Handle bytes that are not a transaction."""
+        """Predict what the server does at the first bytes that are not a transaction: it stops, or gives up the rest
+        of this file.
+        """
         assert current_file.damage_start is not None
         damage = find_damage_finding(current_file.file, current_file.damage_start)
         action = None if damage is None else damage.facts.get("server")
@@ -501,6 +503,7 @@ class ManticoreReplayer:
         return APPLIED, self._advance_table_tid(current_file, table, tid)
 
     def _declare_table(self, current_file: ReplayedFile, records: DecodedRecords, i: int, name: str) -> tuple[str, str]:
+        """Declare a table by its ADD_INDEX; return (verb, reason), REJECTED if the ids are not in order."""
         number = (records.bodies[i] or {}).get("id", len(current_file.names))
         if number != len(current_file.names):
             return self._reject_transaction(
@@ -564,6 +567,7 @@ class ManticoreReplayer:
         return "lost-order"
 
     def _advance_table_tid(self, current_file: ReplayedFile, table: ReplayedTable, tid: int) -> str:
+        """Advance the TID of a table, and store the gap before it; return the reason: `applied` or `unexpected-tid`."""
         before = table.tid or 0
         table.tid = tid
         if tid == before + 1:

@@ -463,6 +463,7 @@ def find_settings_doubt(
 
 
 def _read_through_transaction(reader: _UncheckedReader, kind: int, version: int, id_size: int) -> None:
+    """Move the reader over a transaction as an old server does, unchecked. Raises _LengthError, _TokenizerError."""
     if kind == OldOp.ADD_CACHE:
         reader.repeat_element(lambda: reader.skip_named_numbers(5))
         return

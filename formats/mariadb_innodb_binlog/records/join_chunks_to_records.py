@@ -137,7 +137,9 @@ def find_nonzero_byte(buf: UInt8s, pos: int, limit: int) -> int:
 
 @kernel(append_chunk_row)
 def classify_chunk_and_append_row(flags: int, record_type: int, start: int, end: int, out: ChunkRows) -> int:
-    """Process a chunk with a valid type and length; `flags`: the two upper bits of its type byte."""
+    """Append the row of a chunk with its role (begin, continue, finish, nested, orphan, …), and update the open record
+    types.
+    """
     if out.state[NESTED_TYPE] != 0:
         if record_type == out.state[NESTED_TYPE] and flags & CONTINUATION_FLAG:
             append_chunk_row(_NESTED_CLOSES if flags & LAST_CHUNK_FLAG else _NESTED_MORE, record_type, start, end, out)
@@ -528,6 +530,7 @@ class RecordAssembler:
     def _report_fault_and_drop_record(
         self, records: _RecordColumns, step: ChunkStep, type_byte: int, start: int, end: int
     ) -> Iterator[Finding]:
+        """Yield the findings about a fault, and drop the open record if the fault makes it incomplete."""
         offset = records.base + start
         page = offset // self.context.page_size
         if step is ChunkStep.END:

@@ -464,6 +464,9 @@ class IbbFileValidator:
             yield report_record(record, "bad-header", "bad-oob-ref", text, Severity.WARNING)
 
     def _record_and_check_gtid(self, gtid: IbbGtid, batch: Batch, index: int) -> Findings:
+        """Add a commit's GTID to the state, and yield a finding if its number is not greater than the last of its
+        domain and server.
+        """
         self.first_seq_no = gtid.seq_no if self.first_seq_no is None else self.first_seq_no
         self.last_seq_no = gtid.seq_no
         previous_seq_no = self.log_state.gtid_state.add_commit_and_get_previous(gtid)

@@ -140,7 +140,7 @@ class LogEndRules:
             self._has_gtid_list = self._has_gtid_list or code in _HEADER_EVENTS[2:]
 
     def record_fault(self, offset: int) -> None:
-        """Record a fault: the durable part of the file ends before it."""
+        """Count a fault and stop moving the durable end (this is called for every fault, not only the first)."""
         self.fault_count += 1
         self._freeze_durable_end(offset)
 

@@ -234,6 +234,10 @@ def _is_exact(value: Any, stored_pair_count: int, max_depth: int) -> bool:
 
 
 def _convert_map_keys_to_text(value: Any, max_depth: int, missing_pairs: list[int]) -> Any:
+    """Copy a value with all map keys as text, and subtract the number of its pairs from `missing_pairs[0]`.
+
+    Raises InexactValueError, MalformedError.
+    """
     kind = type(value)
     if kind is list:
         if max_depth <= 0:

@@ -358,6 +358,7 @@ def _create_container_token(code: int, kind: MpKind, size: int, start: int, body
 def _read_string_or_extension_token(
     data: Any, code: int, kind: MpKind, size: int, start: int, body: int, end: int
 ) -> MpToken:
+    """Create the token of a str, bin or ext of `size` bytes. Raises MalformedError: cut short."""
     content = body + 1 if kind is _EXT else body
     stop = content + size
     if stop > end:

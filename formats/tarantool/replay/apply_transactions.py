@@ -251,6 +251,7 @@ class TransactionStream:
         )
 
     def _replay_control_row(self, row: ReplayRow) -> Iterator[RecordOutcome]:
+        """Apply a CONFIRM, ROLLBACK or RAFT row; yield its outcome and those of the transactions that it releases."""
         kind = "raft" if row.kind == "RAFT" else "synchro"
         text = f"found {kind} request in a transaction" if self._tsn else self._applier.apply_control_row(row)
         if text is not None:
@@ -260,6 +261,7 @@ class TransactionStream:
         yield from self._applier.remove_released_outcomes()
 
     def _replay_dml_row(self, row: ReplayRow) -> Iterator[RecordOutcome]:
+        """Apply a row within its transaction, and commit it at the last row; yield the outcomes that are known now."""
         self._failed = False
         text = self._join_transaction(row)
         if text is not None:
@@ -290,6 +292,9 @@ class TransactionStream:
         return None
 
     def _commit_transaction(self, row: ReplayRow) -> Iterator[RecordOutcome]:
+        """Commit the open transaction with its last row; yield the outcomes of its rows, nothing if they wait for a
+        CONFIRM.
+        """
         rows, savepoint = self._rows, self._savepoint
         if not self._has_global and self._tsn != self._first_lsn:
             self._rows.pop()
@@ -325,7 +330,7 @@ class TransactionStream:
             yield _create_row_outcome(row, (REJECTED, reason))
 
     def refuse_unfinished_transaction(self, last_log_name: str) -> tuple[list[RecordOutcome], ReplayStop | None]:
-        """Rule on the rows of a transaction that has no end in the log."""
+        """Refuse a transaction without an end; return (outcomes of its rows, where the server stops or None)."""
         rows = [*self._rows, *(row for rows in self._collected.values() for row in rows)]
         if not rows:
             return [], None

@@ -244,7 +244,7 @@ class MemtxRowStore(msgspec.Struct):
         return self.is_full and space > BOX_SYSTEM_ID_MAX
 
     def get_or_create_space_rows(self, space: int) -> SpaceRows:
-        """Return the rows of a space."""
+        """Return the rows of a space; create an empty entry if there is none."""
         rows = self.spaces.get(space)
         return self.spaces.setdefault(space, SpaceRows()) if rows is None else rows
 
@@ -263,6 +263,9 @@ class MemtxRowStore(msgspec.Struct):
         self._set_image(space.number, key, None if row is None else encode_canonical(row))
 
     def _set_image(self, space: int, key: bytes, image: bytes | None) -> None:
+        """Set or delete (None) the stored bytes of a row, and account for its memory; drop the rows of user spaces
+        when they exceed the limit.
+        """
         rows = self.get_or_create_space_rows(space)
         before = rows.rows.get(key)
         growth = (0 if image is None else len(image) + ROW_OVERHEAD_BYTES) - (
@@ -293,6 +296,10 @@ class MemtxRowStore(msgspec.Struct):
     def _update_unique_indexes(
         self, space: SpaceDefinition, rows: SpaceRows, key: bytes, before: bytes | None, row: Sequence[Any] | None
     ) -> None:
+        """Move a row's entries in the unique indexes from its old to its new image.
+
+        Raises DuplicateError: another row has the key.
+        """
         assert rows.unique is not None
         indexes = [index for index in list_secondary_unique_indexes(space) if index.number in rows.unique]
         for index in indexes:

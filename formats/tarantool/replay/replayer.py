@@ -279,7 +279,9 @@ class TarantoolReplayer:
                 return
 
     def _compare_vclock_with_newest_log(self) -> None:
-        """Compare the vclock with that of the newest log, which 3.x servers scan first (`local_recovery`)."""
+        """Stop the start (3.x) if the vclock that was reached differs from the one that verification found at the end
+        of the newest log (`local_recovery`).
+        """
         log = self._plan.logs[-1] if self._plan.logs else None
         verdict = None if log is None else log.file.verdict
         facts = None if verdict is None else verdict.facts
@@ -305,7 +307,9 @@ class TarantoolReplayer:
                 self._stop = ReplayStop(self._current_log.name, None, text)
 
     def _check_instance_is_registered(self) -> None:
-        """Check that the instance is in `_cluster` (`box_cfg_xc`); with replication_anon it need not be."""
+        """Stop the start if the instance is not in `_cluster` (`box_cfg_xc`); note whether it could start as an
+        anonymous replica.
+        """
         snapshot = self._plan.snapshot
         if self._stop is not None or snapshot is None or not self._situation.is_directory:
             return
@@ -327,7 +331,9 @@ class TarantoolReplayer:
             self._stop = ReplayStop(snapshot.name, None, text)
 
     def _check_next_log_name(self) -> None:
-        """Check the name of the log that the server writes next: it opens what already has this name (`wal_open`)."""
+        """Stop the start if the name of the log that the server writes next is taken by something that is not a file
+        (`wal_open`).
+        """
         name = f"{sum(self._vclock.values()):020d}.xlog"
         kind = self._situation.other_entries.get(name, DANGLING_LINK)
         if self._stop is None and kind != DANGLING_LINK:
@@ -341,7 +347,8 @@ class TarantoolReplayer:
         return insert and self._is_run_read_completely(name, records) and self._are_simple(_collect_spaces(records))
 
     def _try_advance_over_plain_log_run(self, name: str, records: DecodedRecords) -> bool:
-        """Return whether a run of a log is plain: one replica, consecutive LSNs, nothing waits in the queue.
+        """Apply a run of a log without a check if it is plain (one replica, consecutive LSNs, nothing waits); return
+        whether it was, and if so move the vclock over it.
 
         Moves the vclock if so.
         """
@@ -372,6 +379,7 @@ class TarantoolReplayer:
         return all(space in self._simple_spaces or self._is_simple(space) for space in spaces)
 
     def _is_simple(self, space: int | None) -> bool:
+        """Return whether nothing else depends on the rows of a space; store its id if so."""
         if space is None or self._model is not None or space in DEFINITION_SPACES:
             return False
         if space == BOX_TRUNCATE_ID and self._catalog.vinyl:

@@ -201,7 +201,9 @@ class _ReadSimulation:
         self._position = 0
 
     def read_over_damaged_places(self, places: dict[int, _DamagedPlace]) -> ServerReadResult:
-        """Simulate place by place; places that the server has already passed are skipped."""
+        """Simulate the reading at each damaged place in order, and return the result for the file; places that the
+        server has already passed are skipped.
+        """
         for offset, place in places.items():
             if offset < self._position:
                 continue
@@ -255,7 +257,8 @@ class _ReadSimulation:
         return None if length > bytes_left - FIXHEADER_SIZE else "tx checksum mismatch"
 
     def _try_resync_to_block(self, offset: int, next_block: int | None) -> bool:
-        """Search for a magic from the next byte on (`xlog_cursor_find_tx_magic`).
+        """Search for the next magic as the server does, and log its messages on the way; return whether that leads to
+        `next_block`, and move the position there if so.
 
         True if that leads to the next block.
 

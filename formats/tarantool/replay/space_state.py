@@ -236,6 +236,7 @@ class ReplayedSpaces:
             self._check_row(space, _get_tuple(body))
 
     def _check_engine(self, space: SpaceDefinition, kind: str, *, snapshot: bool) -> None:
+        """Raise RowRefusedError if the engine of a space does not support a request."""
         if space.engine == "sysview":
             raise RowRefusedError(f"View '{space.name}' is read-only")
         if space.engine == "service":
@@ -273,6 +274,9 @@ class ReplayedSpaces:
                     self._update_row(space, key, before, body)
 
     def _check_row(self, space: SpaceDefinition, row: Sequence[Any]) -> None:
+        """Raise RowRefusedError if a row does not fit the format of its space; record the rules that cannot be
+        checked.
+        """
         fault = check_row(space, row, is_version_3=self._is_3)
         if fault is not None:
             raise RowRefusedError(fault)
@@ -283,6 +287,10 @@ class ReplayedSpaces:
                 self.doubts.add(f"index '{index.name}' of {space.name}", index.unchecked_reason)
 
     def _insert_or_replace_row(self, space: SpaceDefinition, row: Sequence[Any], *, is_insert: bool, kind: str) -> None:
+        """Check a row of an INSERT or REPLACE and store it under its primary key.
+
+        Raises DuplicateError: an INSERT, and the key exists.
+        """
         self._check_row(space, row)
         primary = space.indexes.get(0)
         if primary is None:
@@ -300,7 +308,9 @@ class ReplayedSpaces:
     def _record_unordered_snapshot_row(
         self, space: SpaceDefinition, primary: IndexDefinition, row: Sequence[Any]
     ) -> None:
-        """Check that snapshot rows are ordered by key: the server assumes it, and does not look for duplicates."""
+        """Record a space whose snapshot rows are not in the order of their keys (the server relies on the order, and
+        refuses nothing).
+        """
         before = self._last_keys.pop(space.number, None)
         interrupted = self._is_3 and before is not None and self._last_space != space.number
         key = self._last_keys[space.number] = make_sortable_key(primary, extract_key_values(primary.parts, row) or [])

@@ -138,6 +138,7 @@ class VinylRecovery(msgspec.Struct):
         return [index for one, index in self.opened_indexes if one == space]
 
     def _load_runs(self, tree: LsmTree, state: VylogState) -> VinylFault | None:
+        """Check and mark as loaded all runs of a tree; return the first fault, or None."""
         for slice_ in state.list_forgotten_slices(tree):
             text = (
                 f"the metadata log has forget_run for run {slice_.run}, but range {slice_.range} of LSM "
@@ -160,6 +161,9 @@ class VinylRecovery(msgspec.Struct):
         return posixpath.join(posixpath.dirname(self.vylog or ""), f"{tree.space}/{tree.index}/{run.id:020d}.{suffix}")
 
     def _check_run(self, tree: LsmTree, run: VinylRun) -> VinylFault | None:
+        """Check the index and the run file of a run; return why the server cannot load it, or None (with
+        force_recovery it rebuilds a bad index).
+        """
         name = self.run_file_name(tree, run, "index")
         fault = self._check_index(name)
         run_fault = self._check_file_header(self.run_file_name(tree, run, "run"))

@@ -105,6 +105,7 @@ def check_operations(stored_operations: Any, index_base: int, field_numbers: Map
 
 
 def _check_operation(number: int, operation: Any, index_base: int, field_numbers: Mapping[str, int]) -> str | None:
+    """Return the server's message about one operation that it cannot decode, else None."""
     if not isinstance(operation, list) or not operation:
         return "Illegal parameters, update operation must be an array {op,..}"
     name, count = operation[0], len(operation)
@@ -329,6 +330,7 @@ def _is_positive(value: Any) -> bool:
 
 
 def _compute_value(name: str, old: Any, arguments: list[Any], step: PathStep, digits: int) -> Any:
+    """Return the value after one operation. Raises UpdateRefusedError."""
     if name == "=":
         return arguments[0]
     if name == ":":

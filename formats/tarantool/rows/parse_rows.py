@@ -358,7 +358,9 @@ def read_row_body(buf: UInt8s, pos: int, limit: int, row_type: int, table: Int64
 
 @kernel(read_row_header, read_row_body)
 def read_row(buf: UInt8s, pos: int, limit: int, table: Int64s, out: MutableInt64s, at: int) -> int:
-    """Read one row: header map, then a body map (unless it is a NOP, or the bytes end)."""
+    """Read one row into the columns `out[at:]` (ROW_COLUMNS): header map, then a body map unless it is a NOP; return
+    the position after it, -1 = truncated, -2 = malformed.
+    """
     for i in range(13):
         out[at + i] = 0
     pos = read_row_header(buf, pos, limit, table, out, at)

@@ -479,6 +479,7 @@ class TarantoolValidator:
         ]  # fmt: skip
 
     def _count_unusual_block_fields(self, batch: Batch, index: int) -> None:
+        """Count each unusual property of a block: previous crc, filler, no rows, large but not compressed."""
         table = batch.frames
         location = self.locate_block(batch, index, batch.first_record)
         if int(table["header.crc32p"][index]):

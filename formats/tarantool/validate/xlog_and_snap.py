@@ -296,6 +296,7 @@ class XlogValidator(TarantoolValidator):
     # -- transactions ----------------------------------------------------------------------------------------------
 
     def _track_transaction(self, row: LogRow, location: RowLocation, findings: list[Finding]) -> None:
+        """Add a row to its open transaction, begin one, or commit it; report what is wrong."""
         multi = row.header_keys & _HAS_TSN
         if not multi and not self._open_transactions:  # a transaction of one row
             self.state[base_validator.TRANSACTIONS] += 1
@@ -324,7 +325,9 @@ class XlogValidator(TarantoolValidator):
             self._commit_transaction(transaction, findings)
 
     def _find_or_adopt_open_transaction(self, replica: int, tsn: int, lsn: int) -> OpenTransaction | None:
-        """Return the open transaction that a row belongs to, or None."""
+        """Return the open transaction that a row belongs to, or None; a transaction of local rows becomes one of the
+        row's replica.
+        """
         if replica == 0:
             return next((open_ for open_ in self._open_transactions.values() if open_.tsn == tsn), None)
         own, local = self._open_transactions.get(replica), self._open_transactions.get(0)

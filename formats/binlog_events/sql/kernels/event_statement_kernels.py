@@ -338,7 +338,8 @@ _PLAIN_TEXTS = tuple(
 
 @kernel(native="plain_text")
 def classify_plain_text(buf: UInt8s, pos: int, limit: int, escapes: int) -> int:
-    """Return whether a text closes its quotation marks and contains no comment, client command or client mark.
+    """Return 0 if a text needs the general writer; 1 if clients read it alike in every sql_mode; 2 if only in its own
+    sql_mode.
 
     A line that begins with D counts as a possible command.
 

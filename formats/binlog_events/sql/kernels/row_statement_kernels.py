@@ -344,7 +344,7 @@ def find_compressed_blocks(
     data_offsets: MutableInt64s,
     sizes: MutableInt64s,
 ) -> int:
-    """Find the position and uncompressed size of the compressed data in each compressed row event.
+    """Store offset and unpacked size of each compressed row event's data in two columns; return how many there are.
 
     The size is -1 for all other events, for malformed ones, and for those larger than `max_size`.
 
