@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from binlogtool.annotation.annotate_file import LogAnnotation
     from binlogtool.annotation.compare_logs import LogComparison
     from binlogtool.core.follow_growing_logs import LogFollower
+    from binlogtool.core.notify_progress_listener import ProgressListener
     from binlogtool.core.open_log import LogReader
     from binlogtool.core.record_and_selection_types import ReadOptionArguments, Selection
-    from binlogtool.core.report_progress import ProgressListener
     from binlogtool.export.manifest import Manifest, ProgressCallback
     from binlogtool.export.public_log_class import Log as OpenedLog
     from binlogtool.export.run_tasks import JobOptions, TaskRunner
@@ -140,7 +140,7 @@ def follow(
 
 def progress_listener(listener: ProgressListener) -> AbstractContextManager[None]:
     """Return a context manager; calls inside it report their reading progress to the listener."""
-    from binlogtool.core.report_progress import progress_listener as watched_by
+    from binlogtool.core.notify_progress_listener import progress_listener as watched_by
 
     return watched_by(listener)
 

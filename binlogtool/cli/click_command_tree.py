@@ -23,7 +23,7 @@ from binlogtool.cli.options import GLOBAL_NAMES, global_options, option
 from binlogtool.cli.output_destination import OutputDestination, refuse_collisions
 from binlogtool.errors import InputOutputError, UsageError, format_name_suggestions, unknown_name_error
 from binlogtool.limits import Limits
-from binlogtool.terminal.escape import escape
+from binlogtool.terminal.escape_and_fold_text import escape
 from binlogtool.terminal.progress_display import ProgressDisplay
 
 if TYPE_CHECKING:
@@ -328,7 +328,7 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
 
 def print_help(ctx: click.Context, *, is_full: bool) -> None:
     """Print the help of the context's command; on a terminal it is paged, coloured, and as wide as the terminal."""
-    from binlogtool.terminal.escape import terminal_columns
+    from binlogtool.terminal.escape_and_fold_text import terminal_columns
 
     command, run = ctx.command, ctx.find_object(CommandRun)
     assert isinstance(command, _CommandWithHelp)

@@ -283,7 +283,7 @@ _MIN_UNUSED_FILES = 4
 def summary_lines(manifest: Manifest) -> Iterator[str]:
     """Yield the summary lines of a conversion: what was read, checked, found, lost and written."""
     from binlogtool.report.format_numbers_and_names import format_count, format_quantity, format_size
-    from binlogtool.terminal.escape import escape
+    from binlogtool.terminal.escape_and_fold_text import escape
 
     noun = "transaction" if manifest.to == "mysql-binlog" else None
     unit_name = "message" if "envelope" in manifest.details else noun or "row"
@@ -355,7 +355,7 @@ def _render_lost_range_lines(manifest: Manifest) -> Iterator[str]:
     """Yield lines about the damaged bytes of the input that the output does not contain, and where they are."""
     from binlogtool.report.diagnosis_and_replay import describe_lost_records_by_range
     from binlogtool.report.format_numbers_and_names import format_count, format_offset, format_quantity
-    from binlogtool.terminal.escape import escape
+    from binlogtool.terminal.escape_and_fold_text import escape
 
     ranges = [f for f in manifest.findings if f["id"] in _SKIPPED_RANGE_IDS and f["length"]]
     found = [f for f in ranges if f["severity"] != "note"] if manifest.complete else []
@@ -383,7 +383,7 @@ def _render_lost_range_lines(manifest: Manifest) -> Iterator[str]:
 def _finding_lines(label: str, findings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield a line for each finding, one for those that say the same about one file."""
     from binlogtool.report.format_numbers_and_names import format_count, format_repeats, group_and_count_by_key
-    from binlogtool.terminal.escape import escape
+    from binlogtool.terminal.escape_and_fold_text import escape
 
     groups = group_and_count_by_key(findings, lambda f: (f["file"], f["id"], f["facts"].get("cause") or f["message"]))
     for finding, count in groups[:_MAX_SHOWN]:
@@ -405,7 +405,7 @@ def _is_reported_as_note(finding: Mapping[str, Any], severities: Sequence[str]) 
 def _table_change_lines(manifest: Manifest) -> Iterator[str]:
     """Yield lines about renamed tables and changed columns."""
     from binlogtool.report.format_numbers_and_names import format_count
-    from binlogtool.terminal.escape import escape
+    from binlogtool.terminal.escape_and_fold_text import escape
 
     column_changes = [f"{one['name']}: {text}" for one in manifest.details.get("tables", ()) for text in one["changes"]]
     texts = [*manifest.details.get("remarks", ()), *column_changes]

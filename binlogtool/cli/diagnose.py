@@ -50,7 +50,7 @@ def _run_diagnose(run: CommandRun, options: DiagnoseOptions) -> int:
         if form != "text":
             out.write(binlogtool.render_diagnosis(diagnoses, form, next_command_options=next_command_options))
         else:
-            from binlogtool.terminal.escape import make_painter
+            from binlogtool.terminal.escape_and_fold_text import make_painter
 
             paint = make_painter(run.is_colour_used(out))
             for line in render_diagnosis_text(diagnoses, next_command_options, paint):

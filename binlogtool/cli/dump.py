@@ -357,7 +357,7 @@ def _create_writer(run: CommandRun, form: str, options: DumpOptions, out: Output
 
             return ScreenTableWriter(style, columns=_select_columns(fields, options.with_offsets), ascii_only=out.ascii)
     from binlogtool.report.dump_output_formats import TextOptions, TextWriter
-    from binlogtool.terminal.escape import make_painter
+    from binlogtool.terminal.escape_and_fold_text import make_painter
 
     everything = run.settings.verbosity > 0
     return TextWriter(

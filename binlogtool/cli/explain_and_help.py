@@ -16,7 +16,7 @@ from binlogtool.cli.options import print_formats, print_json
 from binlogtool.errors import UsageError, format_name_suggestions, unknown_name_error
 from binlogtool.exit_status_texts import STATUSES, StatusExplanation, find_status_key
 from binlogtool.findings import EXPLANATIONS, Explanation
-from binlogtool.terminal.escape import escape
+from binlogtool.terminal.escape_and_fold_text import escape
 
 if TYPE_CHECKING:
     from binlogtool.format_api.format import Format

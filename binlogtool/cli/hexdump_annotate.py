@@ -103,7 +103,7 @@ def _write_differences(
 ) -> int:
     """Write the differences in the form; return their number."""
     from binlogtool.report.render_annotated_bytes import DiffJsonWriter, DiffPage, DiffSvg, DiffText
-    from binlogtool.terminal.escape import escape
+    from binlogtool.terminal.escape_and_fold_text import escape
 
     parts = _with_diff_progress(run, comparison)
     if form == "text":

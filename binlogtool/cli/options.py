@@ -746,7 +746,7 @@ def print_record_types(run: CommandRun, paths: tuple[str, ...]) -> int:
     """Handle `--type list`: print the record types of the named format, otherwise of the first path's."""
     import binlogtool
     from binlogtool import formats
-    from binlogtool.terminal.escape import escape
+    from binlogtool.terminal.escape_and_fold_text import escape
 
     if run.settings.format != "auto":
         name = run.settings.format.partition(":")[0]

@@ -245,7 +245,7 @@ class OutputDestination:
     @property
     def ascii(self) -> bool:
         """True if box-drawing characters must be avoided, by the user's choice or because they cannot be shown."""
-        from binlogtool.terminal.escape import can_draw_boxes
+        from binlogtool.terminal.escape_and_fold_text import can_draw_boxes
 
         return self._ascii or not can_draw_boxes(self._encoding or "utf-8", self.isatty())
 
@@ -265,7 +265,7 @@ class OutputDestination:
     def write_line(self, text: str, *, fits: bool = False) -> None:
         """Write one line of escaped text, wrapped to the width of the terminal. fits: do not wrap it."""
         if self.columns is not None and not fits:
-            from binlogtool.terminal.escape import fold_line
+            from binlogtool.terminal.escape_and_fold_text import fold_line
 
             text = "\n".join(fold_line(text, self.columns))
         self.write(f"{text}\n".encode("utf-8", "backslashreplace"))
@@ -380,7 +380,7 @@ def _is_pipe() -> bool:
 
 
 def _terminal_columns() -> int:
-    from binlogtool.terminal.escape import terminal_columns
+    from binlogtool.terminal.escape_and_fold_text import terminal_columns
 
     return terminal_columns()
 

@@ -254,7 +254,7 @@ def _filter_tables(names: Sequence[str], selection: Selection) -> list[str]:
 
 
 def _print_text(out: OutputDestination, table: str, rows: binlogtool.LogRows, image: str) -> None:
-    from binlogtool.terminal.escape import escape
+    from binlogtool.terminal.escape_and_fold_text import escape
     from binlogtool.terminal.tables import MAX_CELL_LENGTH, fits_as_table, render_table
 
     def format_cell(text: str | None) -> str:

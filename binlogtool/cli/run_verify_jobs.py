@@ -29,7 +29,7 @@ from binlogtool.verification.verify_report import (
     PathFailure,
     Report,
     SetReport,
-    add_missing_file_findings,
+    add_findings_for_unpurged_missing_files,
     merge_reports,
 )
 
@@ -391,7 +391,9 @@ class VerifyState:
         entry = self._entries.get(_make_state_key(job))
         old_prefixes = {_make_absolute(one.path): one for one in entry.prefixes} if entry is not None else {}
         changed = [_add_finding_if_prefix_changed(f, old_prefixes.get(_make_absolute(f.path))) for f in report.files]
-        result, lost_paths = add_missing_file_findings(replace(report, files=tuple(changed)), old_prefixes)
+        result, lost_paths = add_findings_for_unpurged_missing_files(
+            replace(report, files=tuple(changed)), old_prefixes
+        )
         if not report.incomplete and not report.failures and job.path != "-":
             self._append_line(job, result, [old_prefixes[path] for path in lost_paths])
         return result
@@ -407,7 +409,7 @@ class VerifyState:
             for one in entry.prefixes
         }
         named = {_make_absolute(one.path) for key in keys & self._entries.keys() for one in self._entries[key].prefixes}
-        return add_missing_file_findings(Report((), ()), recorded - named)[0].sets
+        return add_findings_for_unpurged_missing_files(Report((), ()), recorded - named)[0].sets
 
     def _append_line(self, call: VerifyJob, report: Report, lost_prefixes: Sequence[_FilePrefix]) -> None:
         """Append the result of a call. lost_prefixes: those of missing files, which stay recorded."""

@@ -152,7 +152,7 @@ def _print_report(
                 out.write(piece)
         else:
             from binlogtool.report.verify_and_plan_text import render_verify_text
-            from binlogtool.terminal.escape import make_painter
+            from binlogtool.terminal.escape_and_fold_text import make_painter
 
             names = run.settings.verbosity > 0
             min_severity = None

@@ -13,10 +13,10 @@ from itertools import islice
 
 import msgspec
 
+from binlogtool.core.notify_progress_listener import strip_compressed_suffix
 from binlogtool.core.open_file import LogFile, is_stream_path, is_url
 from binlogtool.core.record_and_selection_types import FileFinding, Selection, is_empty_selection
 from binlogtool.core.record_filter import RecordFilter
-from binlogtool.core.report_progress import strip_compressed_suffix
 from binlogtool.core.scan_file import DamagedRange, Scan
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Finding, Severity, make_finding

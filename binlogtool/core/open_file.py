@@ -25,9 +25,9 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool import formats
-from binlogtool.core import report_progress
-from binlogtool.core.compressed_stream import COMPRESSED_HEADS, HEAD_SIZE, CompressedStream, detect_compression
-from binlogtool.core.report_progress import READABLE_COMPRESSED_SUFFIXES, strip_compressed_suffix
+from binlogtool.core import notify_progress_listener
+from binlogtool.core.decompress_forward_only import COMPRESSED_HEADS, HEAD_SIZE, CompressedStream, detect_compression
+from binlogtool.core.notify_progress_listener import READABLE_COMPRESSED_SUFFIXES, strip_compressed_suffix
 from binlogtool.errors import (
     FileVanishedError,
     InputOutputError,
@@ -496,7 +496,7 @@ class Window:
             self.base, self.length = start, max(kept_bytes, 0)
             read = self._source.read_at(self.end, view[self.length : capacity])
         self.length += read
-        report_progress.report_advance(self._source.name, self.end, read)
+        notify_progress_listener.report_advance(self._source.name, self.end, read)
         self.ended = self.length < capacity
 
     def find_hole_end(self, offset: int) -> int:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.core import report_progress
+from binlogtool.core import notify_progress_listener
 from binlogtool.core.damage_in_selection import UndecidedDamage
 from binlogtool.core.decode_batches import (
     BlockDecoder,
@@ -112,7 +112,7 @@ class LogFiles:
         self._opened_files: list[LogFile] = []
         self._shared: dict[str, Any] = {}
         self._carried_states: list[tuple[str, Any]] = []
-        report_progress.report_pass_start(total_size(path for path, _, _ in files))
+        notify_progress_listener.report_pass_start(total_size(path for path, _, _ in files))
 
     @property
     def files(self) -> tuple[LogFile, ...]:
@@ -664,7 +664,6 @@ class LogReader(LogFiles):
     def _run_pass(
         self, selection: Selection, options: PassOptions[T], part: FilePart = WHOLE_FILE
     ) -> Iterator[T | RecordBlock | FileFinding]:
-        """Yield the items of one pass over all files in order, with findings about damage, links and changed files."""
         reads_past = options.reads_past_selection
         record_filter = self._last_filter = RecordFilter(replace(selection, tail=None), limits=self._limits)
         self._track_columns(selection.where)

@@ -322,7 +322,9 @@ class RecordFilter(msgspec.Struct):
         """Return the indexes of the records `[start, stop)` that match all options except counts and the condition."""
         indexes = self._find_indexes_between_positions(batch, start, stop, read_column)
         statements = (
-            self._find_statement_indexes(batch, start, stop) if self.selection.statements == "also" else frozenset()
+            self._find_statements_naming_selected_objects(batch, start, stop)
+            if self.selection.statements == "also"
+            else frozenset()
         )
         for name, matches in self._iter_column_tests():
             if not indexes:
@@ -331,7 +333,9 @@ class RecordFilter(msgspec.Struct):
             others = statements if name == "object" else frozenset()
             indexes = [index for index in indexes if matches(column[index - first]) or index in others]
         if self.selection.statements == "only" and indexes:
-            indexes = sorted(self._find_statement_indexes(batch, indexes[0], indexes[-1] + 1).intersection(indexes))
+            indexes = sorted(
+                self._find_statements_naming_selected_objects(batch, indexes[0], indexes[-1] + 1).intersection(indexes)
+            )
         return indexes
 
     def has_no_statements(self, batch: Batch, start: int, stop: int) -> bool:
@@ -339,10 +343,12 @@ class RecordFilter(msgspec.Struct):
         s = self.selection
         needs_transactions = self.transactions or s.xid is not None or s.origins or s.exclude_origins
         return (
-            s.statements == "only" and not needs_transactions and not self._find_statement_indexes(batch, start, stop)
+            s.statements == "only"
+            and not needs_transactions
+            and not self._find_statements_naming_selected_objects(batch, start, stop)
         )
 
-    def _find_statement_indexes(self, batch: Batch, start: int, stop: int) -> frozenset[int]:
+    def _find_statements_naming_selected_objects(self, batch: Batch, start: int, stop: int) -> frozenset[int]:
         """Return the indexes of the statements among `[start, stop)` that name selected objects."""
         s = self.selection
         if self._find_statements is None or not s.objects:

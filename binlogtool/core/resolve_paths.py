@@ -21,22 +21,10 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool import formats
+from binlogtool.core import notify_progress_listener
 from binlogtool.core import open_file as open_file_module
-from binlogtool.core import report_progress
-from binlogtool.core.compressed_stream import COMPRESSED_HEADS
-from binlogtool.core.open_file import (
-    FileSource,
-    Source,
-    TruncatedSource,
-    base_name,
-    detect_file_compression,
-    is_url,
-    list_remote_names,
-    open_source,
-    read_head,
-    read_range,
-)
-from binlogtool.core.report_progress import (
+from binlogtool.core.decompress_forward_only import COMPRESSED_HEADS
+from binlogtool.core.notify_progress_listener import (
     COMPRESSED,
     COMPRESSED_SUFFIXES,
     DESTROYED_LOG,
@@ -52,6 +40,18 @@ from binlogtool.core.report_progress import (
     is_compressed_log,
     is_unfinished_copy,
     strip_compressed_suffix,
+)
+from binlogtool.core.open_file import (
+    FileSource,
+    Source,
+    TruncatedSource,
+    base_name,
+    detect_file_compression,
+    is_url,
+    list_remote_names,
+    open_source,
+    read_head,
+    read_range,
 )
 from binlogtool.core.resync import CHECKSUM_RIGHT
 from binlogtool.core.scan_file import Scan
@@ -560,7 +560,7 @@ def resolve_path(path: str, format_name: str, skip_unlistable: bool = False) -> 
 def resolve_logs(path: str, format_name: str) -> list[LogGroup]:
     """Return the logs that a path names; report skipped files to the progress listener. Raises as `resolve_path`."""
     resolved = resolve_path(path, format_name)
-    report_progress.report_skipped_files(path, resolved.skipped)
+    notify_progress_listener.report_skipped_files(path, resolved.skipped)
     return resolved.groups
 
 

@@ -79,9 +79,9 @@ from binlogtool.limits import restore_ceiling_of_resident_memory
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from binlogtool.export.spool_to_table_files import FinishedFile
     from binlogtool.export.table_files import TableFileCounts
     from binlogtool.export.table_spool import TableSpool, TableSpools
+    from binlogtool.export.write_spooled_rows_to_table_files import FinishedFile
     from binlogtool.export.write_typed_tables import TypedRows
 
 
@@ -271,7 +271,7 @@ class TableRunFiles:
 
     def close(self) -> None:
         """Complete the files, and read them back."""
-        from binlogtool.export.spool_to_table_files import FinishTask, TableFinisher
+        from binlogtool.export.write_spooled_rows_to_table_files import FinishTask, TableFinisher
 
         finisher = TableFinisher(self._job.shape, str(self._folder), self._max_memory, self.count_file)
         try:
@@ -368,9 +368,9 @@ class AppendedTypedTables(TableRunFiles):
     """Typed rows of tables, a directory for each; see `write_typed_tables`. known: tables of earlier runs."""
 
     def __init__(self, folder: Path, number: int, job: AppendJob, kind: TypedRows, known: Sequence[KnownTable]) -> None:
-        from binlogtool.export.spool_to_table_files import TableDirectories
         from binlogtool.export.table_router import TableRouter
         from binlogtool.export.table_spool import TableSpools
+        from binlogtool.export.write_spooled_rows_to_table_files import TableDirectories
 
         super().__init__(folder, number, job)
         self._kind, self._known = kind, {one.name: one for one in known}

@@ -255,7 +255,7 @@ def has_complete_record_before(log: LogReader, end_offset: int) -> bool:
     return any(isinstance(one, RecordBlock) for one in blocks)
 
 
-def has_later_written_file(
+def has_later_file_with_records(
     task_file: TaskFile, existing_files: Iterable[TaskFile], open_file: Callable[[TaskFile], LogReader]
 ) -> bool:
     """Return True if a later file of the same log was written to.

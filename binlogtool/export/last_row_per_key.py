@@ -21,7 +21,6 @@ from binlogtool.errors import LimitError, UsageError
 from binlogtool.export import table_files
 from binlogtool.export.manifest import Manifest
 from binlogtool.export.output_options import TypedRowOptions
-from binlogtool.export.spool_to_table_files import conform_table
 from binlogtool.export.table_files import TableFileSink
 from binlogtool.export.table_router import RouterSummary, TableRouter
 from binlogtool.export.table_spool import (
@@ -33,6 +32,7 @@ from binlogtool.export.table_spool import (
     TableSpool,
 )
 from binlogtool.export.typed_columns import IMAGES, TableBatch, TableEvolution, TableLayout, table_rules
+from binlogtool.export.write_spooled_rows_to_table_files import conform_table
 from binlogtool.export.write_typed_tables import SpoolResult, TaskReader, TypedRows
 from binlogtool.format_api.encode_json import to_json_text
 from binlogtool.format_api.row_output_interfaces import TableColumn, TableSchema, make_database_table, split_table_name

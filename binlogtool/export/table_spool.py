@@ -1,6 +1,7 @@
 """Rows of tables in a spool: files of each table, with the columns known at that time.
 
-A file that has the final columns and the format of the output becomes one of the output (`spool_to_table_files`): all
+A file that has the final columns and the format of the output becomes one of the output
+(`write_spooled_rows_to_table_files`): all
 files of records, and those of typed rows if the output is Parquet without partitions.
 """
 

@@ -18,14 +18,14 @@ from binlogtool.core import open_file as open_file_module
 from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.export import records_to_arrow
-from binlogtool.export.incremental_positions import has_later_written_file
+from binlogtool.export.incremental_positions import has_later_file_with_records
 from binlogtool.export.manifest import FindingTally, Manifest, ManifestCheck, ManifestInput, ReadRequest, TaskPiece
 from binlogtool.export.output_options import DEFAULT_FILE_SIZE, NO_TEXT, NULL_PARTITION, TableFileOptions
 from binlogtool.export.read_rows_of_one_file import read_file_rows
-from binlogtool.export.spool_to_table_files import FinishedFile, FinishTask, TableFinisher
 from binlogtool.export.table_files import TableFileCounts, read_back_and_count_file, to_stored_text
 from binlogtool.export.table_spool import TableSpool, TableSpools
 from binlogtool.export.typed_columns import TableBatch, TableEvolution
+from binlogtool.export.write_spooled_rows_to_table_files import FinishedFile, FinishTask, TableFinisher
 from binlogtool.export.write_typed_tables import RowKind, SpoolResult, TaskReader
 from binlogtool.findings import Finding, finding_to_value
 
@@ -288,7 +288,7 @@ def _read_piece(piece: TaskPiece, request: ReadRequest, notes: FindingTally) -> 
     def add_note(finding: Finding) -> None:
         notes.add(records_to_arrow.printable_path(member.name), finding_to_value(finding), damage=False)
 
-    is_member_closed = partial(has_later_written_file, member, request.members, request.open_member)
+    is_member_closed = partial(has_later_file_with_records, member, request.members, request.open_member)
     return read_file_rows(member, request, piece.part, is_file_closed=is_member_closed, on_finding_without_row=add_note)
 
 

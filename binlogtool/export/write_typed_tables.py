@@ -28,7 +28,7 @@ from binlogtool.core.record_and_selection_types import FileFinding, Selection
 from binlogtool.errors import name_os_errors
 from binlogtool.export import task_planning
 from binlogtool.export.atomic_output import TABLES_FILE
-from binlogtool.export.incremental_positions import KnownTable, has_later_written_file, is_damage
+from binlogtool.export.incremental_positions import KnownTable, has_later_file_with_records, is_damage
 from binlogtool.export.manifest import (
     FindingTally,
     Manifest,
@@ -44,13 +44,6 @@ from binlogtool.export.output_options import TableFileOptions, TypedRowOptions, 
 from binlogtool.export.read_rows_of_one_file import iter_tables, read_definitions, select_tables_before_piece
 from binlogtool.export.records_to_arrow import DAMAGE
 from binlogtool.export.run_tasks import TaskRunner
-from binlogtool.export.spool_to_table_files import (
-    FinishedFile,
-    FinishTask,
-    TableDirectories,
-    TableFinisher,
-    publish_files,
-)
 from binlogtool.export.table_router import RouterSummary, TableRouter
 from binlogtool.export.table_spool import (
     FileLayout,
@@ -68,6 +61,13 @@ from binlogtool.export.typed_columns import (
     find_common_wider_type,
     read_older_table_definitions,
     table_rules,
+)
+from binlogtool.export.write_spooled_rows_to_table_files import (
+    FinishedFile,
+    FinishTask,
+    TableDirectories,
+    TableFinisher,
+    publish_files,
 )
 from binlogtool.findings import SET_LINK_IDS
 from binlogtool.format_api.format import Hints
@@ -150,7 +150,7 @@ class TaskReader(msgspec.Struct, frozen=True):
     def is_damage(self, trouble: FileFinding) -> bool:
         """Return True if a finding means that bytes could not be read as they should be."""
         member = next(one for one in self.request.members if one.name == trouble.file)
-        closed = partial(has_later_written_file, member, self.request.members, self.request.open_member)
+        closed = partial(has_later_file_with_records, member, self.request.members, self.request.open_member)
         return is_damage(trouble.finding, closed)
 
     def make_progress(self) -> Callable[[str, int, int], None]:

@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool import limits
-from binlogtool.core import report_progress
+from binlogtool.core import notify_progress_listener
 from binlogtool.core.decode_batches import CompiledBodyDecoder
 from binlogtool.core.open_file import find_format
 from binlogtool.core.open_log import LogReader
@@ -440,7 +440,7 @@ def _resolve_paths(paths: Sequence[str], format: str) -> Iterator[LogGroup]:
                 raise
             yield LogGroup(unit, find_format(format), (), True)
             continue
-        report_progress.report_skipped_files(unit, resolved.skipped)
+        notify_progress_listener.report_skipped_files(unit, resolved.skipped)
         yield from map(_drop_archived_files, resolved.groups)
 
 
@@ -475,7 +475,7 @@ def _drop_archived_files(group: LogGroup) -> LogGroup:
         return group
     count = len(group.compressed)
     text = f"{count:,} compressed files are not read" if count != 1 else "1 compressed file is not read"
-    report_progress.report_note(
+    notify_progress_listener.report_note(
         f"{group.path}: {text}, as by a server; unpack the files, or name them, to include them"
     )
     return replace(group, names=plain, compressed={})
@@ -670,7 +670,9 @@ class _LogReplay:
                 self._pass_block_to_rules(name, part)
             if is_gtid_position(self._options.until) and not self._clock.is_over:
                 for text in log.find_unmatched_names(selection, self._records_fed).missing:
-                    report_progress.report_note(f"{self._group.path}: {text.replace('--stop-position', '--until')}")
+                    notify_progress_listener.report_note(
+                        f"{self._group.path}: {text.replace('--stop-position', '--until')}"
+                    )
         finally:
             log.close()
 

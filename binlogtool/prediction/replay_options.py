@@ -269,7 +269,7 @@ def build_situation(
         ExaminedFile(os.path.relpath(f.path, group.path) if group.is_set else f.path, f.path, 0, 0, None, None, None)
         for f in examination.failures
     )
-    read_sibling = partial(_make_member_reader, group)
+    read_sibling = partial(_make_member_or_sibling_reader, group)
     set_findings = examination.set.findings if examination.set is not None else ()
     position = read_start_position(options.against, rules)
     return ReplaySituation(
@@ -307,7 +307,7 @@ def _get_link_target_kind(entry: os.DirEntry[str]) -> str:
     return next((kind for test, kind in kinds if test(mode)), UNOPENABLE)
 
 
-def _make_member_reader(group: LogGroup, name: str) -> RangeReader | None:
+def _make_member_or_sibling_reader(group: LogGroup, name: str) -> RangeReader | None:
     """Return a reader of a member in a folder below the log, or of another file in the directory of the log."""
     is_elsewhere = bool(os.path.dirname(name)) or name in group.compressed
     if group.is_set and name in group.names and is_elsewhere and not is_url(group.path):

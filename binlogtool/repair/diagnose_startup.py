@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.core.lost_records import LostRange, find_lost_ranges
+from binlogtool.core.notify_progress_listener import SkippedFile, is_compressed_log
 from binlogtool.core.open_file import is_url
 from binlogtool.core.open_file_holders import find_holders
 from binlogtool.core.record_and_selection_types import ReadOptions
-from binlogtool.core.report_progress import SkippedFile, is_compressed_log
 from binlogtool.core.resolve_paths import MAX_DEPTH, LogGroup, NoLogFoundError, find_newest_files, resolve_path
 from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError
 from binlogtool.findings import Finding, Severity

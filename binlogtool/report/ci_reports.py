@@ -22,7 +22,7 @@ from binlogtool.format_api.encode_json import STYLE, encode_text
 from binlogtool.report.finding_policy import compute_fingerprint, list_located_findings
 from binlogtool.report.format_numbers_and_names import format_count, format_finding, format_offset, format_size
 from binlogtool.report.verify_and_plan_text import find_file_state_word, format_byte_account, suggest_after_verify
-from binlogtool.terminal.escape import escape
+from binlogtool.terminal.escape_and_fold_text import escape
 from binlogtool.verification.verify_report import Report
 
 # --- JUnit XML ---

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from binlogtool import formats
 from binlogtool.core.lost_records import LostRange, find_lost_ranges
+from binlogtool.core.notify_progress_listener import READABLE_COMPRESSED_SUFFIXES
 from binlogtool.core.open_file import detect_file_compression, is_url
 from binlogtool.core.record_and_selection_types import ReadOptions
-from binlogtool.core.report_progress import READABLE_COMPRESSED_SUFFIXES
 from binlogtool.errors import BinlogtoolError, join_names
 from binlogtool.findings import Finding, Severity, finding_to_value, make_finding
 from binlogtool.format_api.encode_json import TimeFormatter, encode_document, pick_members
@@ -57,7 +57,7 @@ from binlogtool.report.verify_and_plan_text import (
     suggest_after_replay,
     suggest_after_verify,
 )
-from binlogtool.terminal.escape import escape
+from binlogtool.terminal.escape_and_fold_text import escape
 
 if TYPE_CHECKING:
     from binlogtool.export.manifest import Manifest

@@ -35,7 +35,7 @@ from binlogtool.format_api.encode_json import (
 )
 from binlogtool.format_api.format import JsonLine, LongValue, RecordDescriber, RecordText, RowChange, RowChanges
 from binlogtool.report.format_numbers_and_names import format_count
-from binlogtool.terminal.escape import escape, escape_json
+from binlogtool.terminal.escape_and_fold_text import escape, escape_json
 
 if TYPE_CHECKING:
     from binlogtool.schema.json_line_codegen import LineWriter

@@ -9,9 +9,16 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from binlogtool.core.report_progress import COMPRESSED, FILE, UNFINISHED_COPY, UNREAD_LOGS, UNREADABLE, SkippedFile
+from binlogtool.core.notify_progress_listener import (
+    COMPRESSED,
+    FILE,
+    UNFINISHED_COPY,
+    UNREAD_LOGS,
+    UNREADABLE,
+    SkippedFile,
+)
 from binlogtool.format_api.encode_json import encode_text
-from binlogtool.terminal.escape import escape
+from binlogtool.terminal.escape_and_fold_text import escape
 
 if TYPE_CHECKING:
     from binlogtool.findings import Finding

@@ -17,7 +17,7 @@ from binlogtool.errors import LimitError
 from binlogtool.format_api.encode_json import TimeFormatter, encode_document
 from binlogtool.report.dump_output_formats import describe_body, encode_csv, load_describer
 from binlogtool.report.format_numbers_and_names import format_count, format_duration, format_quantity, format_size
-from binlogtool.terminal.escape import escape
+from binlogtool.terminal.escape_and_fold_text import escape
 
 if TYPE_CHECKING:
     from binlogtool.core.record_and_selection_types import RecordBlock

@@ -46,7 +46,7 @@ from binlogtool.errors import LimitError
 from binlogtool.format_api.encode_json import JsonStyle, encode_document_in_pieces, pick_members
 from binlogtool.report.format_numbers_and_names import format_count, format_offset, format_quantity
 from binlogtool.report.verify_and_plan_text import findings_to_json
-from binlogtool.terminal.escape import escape
+from binlogtool.terminal.escape_and_fold_text import escape
 from binlogtool.terminal.hexdump import (
     HexdumpOptions,
     byte_character,

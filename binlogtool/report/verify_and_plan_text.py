@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from binlogtool import formats
+from binlogtool.core.notify_progress_listener import READABLE_COMPRESSED_SUFFIXES, SkippedFile, strip_compressed_suffix
 from binlogtool.core.open_file import detect_file_compression, is_url
-from binlogtool.core.report_progress import READABLE_COMPRESSED_SUFFIXES, SkippedFile, strip_compressed_suffix
 from binlogtool.core.resolve_paths import find_newer_file, find_newest_files
 from binlogtool.errors import join_names
 from binlogtool.exit_status_texts import STATUSES
@@ -50,7 +50,7 @@ from binlogtool.report.format_numbers_and_names import (
     render_skipped_files,
     skipped_files_to_json,
 )
-from binlogtool.terminal.escape import escape
+from binlogtool.terminal.escape_and_fold_text import escape
 from binlogtool.verification.verify_report import (
     BYTE_CLASSES,
     FileReport,

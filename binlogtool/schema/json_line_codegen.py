@@ -265,7 +265,7 @@ class CellWriter(RecordWriter):
 
 
 @kernel()
-def strip_quotes(buf: UInt8s, out: MutableUInt8s, o: int, end: int) -> int:
+def strip_quotes_unless_escaped(buf: UInt8s, out: MutableUInt8s, o: int, end: int) -> int:
     """Remove the quotes of the text at `out[o:end]` (read through `buf`).
 
     Return its new end, or UNSUPPORTED if the text contains escapes.
@@ -384,7 +384,7 @@ class CellCode:
         line(f"n{k} = o if there else e{k}")
         line(f"if load_u1(texts{k} + e{k}) == 34:")  # a text, not a number
         with line.indent():
-            line(f"n{k} = {self.source.format_call(strip_quotes, f'texts{k}, texts{k}, e{k}, o')}")
+            line(f"n{k} = {self.source.format_call(strip_quotes_unless_escaped, f'texts{k}, texts{k}, e{k}, o')}")
             self.source.emit_stop_if(f"n{k} < 0", "o", UNSUPPORTED)
         self._emit_valid(name, "there")
 

@@ -39,7 +39,7 @@ from pyspark.sql.datasource import (
 from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import BinlogtoolError
 from binlogtool.export import read_one_table_as_arrow, records_to_arrow
-from binlogtool.export.incremental_positions import has_later_written_file
+from binlogtool.export.incremental_positions import has_later_file_with_records
 from binlogtool.export.manifest import (
     Parts,
     ReadRequest,
@@ -260,7 +260,7 @@ class BinlogReader(DataSourceReader):  # type: ignore[misc]
         for member, finding in partition.holes:
             yield self.reader.build_damage_batch(member.name, member.format, finding)
         for piece, known_tables in zip(partition.pieces, partition.known_tables, strict=True):
-            closed = partial(has_later_written_file, piece.member, self._all_members, self.request.open_member)
+            closed = partial(has_later_file_with_records, piece.member, self._all_members, self.request.open_member)
             reader = self.reader
             if isinstance(reader, TableRowReader):
                 reader = replace(reader, known_tables=known_tables)

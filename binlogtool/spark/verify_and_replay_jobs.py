@@ -25,8 +25,8 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from binlogtool.core import notify_progress_listener as progress_module
 from binlogtool.core import open_file as open_file_module
-from binlogtool.core import report_progress as progress_module
 from binlogtool.core.resolve_paths import LogGroup
 from binlogtool.errors import BinlogtoolError, UsageError
 from binlogtool.export.manifest import (

@@ -19,7 +19,7 @@ from binlogtool.limits import KIB
 from binlogtool.schema import annotation_types, backends
 from binlogtool.schema.annotated_parse_state import ElementShape, FoldedRow, unfold_rows
 from binlogtool.schema.annotation_types import OFFSET_DIGITS, AddressSpace, AnnotatedPiece, FieldRow, HexInt
-from binlogtool.terminal.escape import escape, fold_column, fold_line
+from binlogtool.terminal.escape_and_fold_text import escape, fold_column, fold_line
 
 # --- Annotated rows as text lines ---
 

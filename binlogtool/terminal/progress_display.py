@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from binlogtool.terminal.escape import escape
+from binlogtool.terminal.escape_and_fold_text import escape
 
 _MIN_NAME_COLUMNS = 12
 """Minimum columns for the name of the work; to keep them, figures are dropped."""
@@ -29,7 +29,7 @@ _TICK_SECONDS = {"auto": 1.0, "plain": 10.0, "json": 10.0}
 
 
 class ProgressDisplay:
-    """Progress of a command: reading is reported through `core.report_progress`; stages by `update_stage`.
+    """Progress of a command: reading is reported through `core.notify_progress_listener`; stages by `update_stage`.
 
     done, total: bytes; total None = unknown. command: name shown before the file. part: which of several paths is read.
     endless: the work has no end to estimate.
@@ -53,7 +53,7 @@ class ProgressDisplay:
         self.total: int | None = None
         self.records = 0
         self.skipped_files: dict[str, tuple[Any, ...]] = {}
-        """Directory -> its files that are not logs (`core.report_progress.SkippedFile`)."""
+        """Directory -> its files that are not logs (`core.notify_progress_listener.SkippedFile`)."""
         self.work_messages: list[str] = []
         """Messages about the work on a cluster."""
 
@@ -105,14 +105,14 @@ class ProgressDisplay:
             _write_stderr(f"{self._format_line()}\n")
 
     def start_pass(self, total: int) -> None:
-        """Start a pass over the files of a log (see `core.report_progress`)."""
+        """Start a pass over the files of a log (see `core.notify_progress_listener`)."""
         if not self._has_stages:
             self._file_ends.clear()
             self.done, self._read_bytes, self._processed_bytes, self._stage_start = 0, 0, 0, time.monotonic()
             self.total = None if self.endless else total or None
 
     def advance(self, file: str, end: int, read: int) -> None:
-        """Count bytes that were read (see `core.report_progress`)."""
+        """Count bytes that were read (see `core.notify_progress_listener`)."""
         if self._has_stages and self._is_complete:  # work after a stage, such as a check of the output
             self._has_stages, self._stage_start = False, time.monotonic()
             self._file_ends.clear()
@@ -128,12 +128,12 @@ class ProgressDisplay:
             self._show_throttled()
 
     def skip_files(self, path: str, files: Sequence[Any]) -> None:
-        """Store the files of a directory that are not logs (see `core.report_progress`)."""
+        """Store the files of a directory that are not logs (see `core.notify_progress_listener`)."""
         if files:
             self.skipped_files[path] = tuple(files)
 
     def note(self, text: str) -> None:
-        """Store a message about the work (see `core.report_progress`)."""
+        """Store a message about the work (see `core.notify_progress_listener`)."""
         self.work_messages.append(text)
 
     def update_stage(self, activity: str, done: int, *, total: int | None = None, records: int = 0) -> None:
@@ -250,7 +250,7 @@ def _terminal_columns() -> int:
 
 
 def _count_cells(text: str) -> int:
-    from binlogtool.terminal.escape import count_columns
+    from binlogtool.terminal.escape_and_fold_text import count_columns
 
     return count_columns(text)
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from binlogtool.report.dump_output_formats import COLUMNS, CellFormatter, RecordEncoder
-from binlogtool.terminal.escape import terminal_columns
+from binlogtool.terminal.escape_and_fold_text import terminal_columns
 
 if TYPE_CHECKING:
     from binlogtool.core.record_and_selection_types import RecordBlock

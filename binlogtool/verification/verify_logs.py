@@ -19,7 +19,14 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool import formats
-from binlogtool.core import report_progress
+from binlogtool.core import notify_progress_listener
+from binlogtool.core.notify_progress_listener import (
+    FILE,
+    READABLE_COMPRESSED_SUFFIXES,
+    SkippedFile,
+    is_compressed_log,
+    strip_compressed_suffix,
+)
 from binlogtool.core.open_file import (
     LogFile,
     SiblingFiles,
@@ -31,13 +38,6 @@ from binlogtool.core.open_file import (
 )
 from binlogtool.core.open_file_holders import find_processes_writing_directory
 from binlogtool.core.record_and_selection_types import ReadOptions
-from binlogtool.core.report_progress import (
-    FILE,
-    READABLE_COMPRESSED_SUFFIXES,
-    SkippedFile,
-    is_compressed_log,
-    strip_compressed_suffix,
-)
 from binlogtool.core.resolve_paths import (
     DirectoryListing,
     LogGroup,
@@ -458,7 +458,7 @@ def _verify_members(
     verified: Mapping[str, VerifiedMember],
 ) -> Iterable[VerifiedMember]:
     shared: dict[str, Any] = {}
-    report_progress.report_pass_start(
+    notify_progress_listener.report_pass_start(
         total_size(group.member_path(name) for name in group.names if name not in verified)
     )
     deadline = None if options.limits.timeout is None else time.monotonic() + options.limits.timeout

@@ -11,14 +11,14 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool import formats
-from binlogtool.core.open_file import is_url
-from binlogtool.core.report_progress import (
+from binlogtool.core.notify_progress_listener import (
     DESTROYED_LOG,
     UNREAD_LOGS,
     SkippedFile,
     is_compressed_log,
     strip_compressed_suffix,
 )
+from binlogtool.core.open_file import is_url
 from binlogtool.core.resolve_paths import split_numbers
 from binlogtool.errors import BinlogtoolError, InputOutputError, LimitError, RefusedError, UnknownFormatError
 from binlogtool.findings import ENCRYPTED, UNCHECKED_IDS, Finding, Severity, make_finding
@@ -280,7 +280,7 @@ def report_failure(path: str, error: BinlogtoolError) -> Report:
 # --- Files that an earlier run recorded ---
 
 
-def add_missing_file_findings(report: Report, recorded_paths: Iterable[str]) -> tuple[Report, list[str]]:
+def add_findings_for_unpurged_missing_files(report: Report, recorded_paths: Iterable[str]) -> tuple[Report, list[str]]:
     """Return the report with findings about recorded files that no longer exist, and the paths of those that a purge
     does not explain. recorded_paths: absolute paths, or URLs.
     """

@@ -348,18 +348,24 @@ def write_kind_and_object_columns(
 
 
 @kernel(is_plain_message, find_field_value_bounds, load_uint32, read_field_bounds, write_kind_and_object_columns)
-def derive_entry_columns(
-    buf: UInt8s, catalog_table: UInt8s, types: Int64s, lows: Int64s, highs: Int64s, out: MutableInt64s, entry_count: int
+def write_derived_columns_of_entries(
+    buf: UInt8s,
+    catalog_table: UInt8s,
+    types: Int64s,
+    message_starts: Int64s,
+    message_ends: Int64s,
+    out: MutableInt64s,
+    entry_count: int,
 ) -> int:
     """Write the `DERIVED_COLUMNS` of entries to `out`."""
     for i in range(entry_count):
         for column in range(9):
             out[i + entry_count * column] = -1
         if types[i] != TRANSACTION_TYPE or not is_plain_message(
-            buf, lows[i], highs[i], catalog_table, load_uint32(catalog_table, 0)
+            buf, message_starts[i], message_ends[i], catalog_table, load_uint32(catalog_table, 0)
         ):
             continue
-        low, high = find_field_value_bounds(buf, lows[i], highs[i], 1)
+        low, high = find_field_value_bounds(buf, message_starts[i], message_ends[i], 1)
         _, _, low, server = read_field_bounds(buf, low, high)
         _, _, low, number = read_field_bounds(buf, low, high)
         _, _, low, time = read_field_bounds(buf, low, high)
@@ -374,7 +380,9 @@ def derive_entry_columns(
         out[i + 2 * entry_count] = time
         out[i + 3 * entry_count] = server
         out[i + 4 * entry_count] = unit
-        if time < 0 or not write_kind_and_object_columns(buf, lows[i], highs[i], catalog_table, out, i, entry_count):
+        if time < 0 or not write_kind_and_object_columns(
+            buf, message_starts[i], message_ends[i], catalog_table, out, i, entry_count
+        ):
             out[i] = -1
     return entry_count
 
@@ -537,7 +545,7 @@ class EntryColumnDeriver:
         if len(self._out) < len(DERIVED_COLUMNS) * count:
             self._out = memoryview(array("q", bytes(8 * len(DERIVED_COLUMNS) * count)))
         arguments = (frames[name] for name in ("type", "message_start", "message_end"))
-        compile_(derive_entry_columns)(batch.window, create_catalog_table(), *arguments, self._out, count)
+        compile_(write_derived_columns_of_entries)(batch.window, create_catalog_table(), *arguments, self._out, count)
         return {name: self._out[k * count : (k + 1) * count] for k, name in enumerate(DERIVED_COLUMNS)}
 
 

@@ -368,7 +368,7 @@ def is_proven_entry(frame: bytes, context: Any) -> bool:
     return True
 
 
-class TransactionLogIndex(msgspec.Struct):
+class ServerIndexExtremes(msgspec.Struct):
     """Content of the server's in-memory index of the log: values of the first and last entry, not true extremes.
 
     Source: `docs/spec/drizzle.md#writing-and-start-up`.
@@ -414,7 +414,7 @@ class DrizzleValidator(msgspec.Struct):
     parse: Callable[[Any], tuple[Any, int]] = msgspec.field(default_factory=create_transaction_parser)
     transactions: TransactionTracker = msgspec.field(default_factory=TransactionTracker)
     checksums: ChecksumCounts = msgspec.field(default_factory=ChecksumCounts)
-    index: TransactionLogIndex = msgspec.field(default_factory=TransactionLogIndex)
+    index: ServerIndexExtremes = msgspec.field(default_factory=ServerIndexExtremes)
     record_types: Counter[str] = msgspec.field(default_factory=Counter)
     statements: Counter[int] = msgspec.field(default_factory=Counter)
     blobs: int = 0

@@ -77,7 +77,7 @@ PAYLOAD_SKIPPER = KernelSkipped(schema.PAYLOAD)
 
 
 @kernel()
-def skip_canonical_zints(buf: UInt8s, p: int, count: int) -> int:
+def skip_complete_zints_if_canonical(buf: UInt8s, p: int, count: int) -> int:
     """Return the end of `count` complete zints; -1 if one starts with the byte 80, as no writer does."""
     for _ in range(count):
         if buf[p] == 128:
@@ -216,7 +216,7 @@ def find_commit_fault_code(buf: UInt8s, pos: int, limit: int, version: int) -> i
     return 0
 
 
-@kernel(find_commit_fault_code, load_add_txn, skip_canonical_zints, skip_fields_by_program)
+@kernel(find_commit_fault_code, load_add_txn, skip_complete_zints_if_canonical, skip_fields_by_program)
 def skip_ordered_v15_transactions(
     start: int, stop: int, ops: Int64s, ids: Int64s, tids: Int64s, covered_starts: Int64s, ends: Int64s, buf: UInt8s,
     payload_skip_table: Int64s, state: MutableInt64s,
@@ -235,7 +235,7 @@ def skip_ordered_v15_transactions(
         table = ids[i]
         if ops[i] != 2 or table < 0 or table >= 1024 or state[table] == 0 or tids[i] != state[table]:
             return i
-        if skip_canonical_zints(buf, covered_starts[i] + 1, 2) < 0:
+        if skip_complete_zints_if_canonical(buf, covered_starts[i] + 1, 2) < 0:
             return i
         payload, _end = load_add_txn(buf, covered_starts[i] + 1, ends[i])
         if skip_fields_by_program(buf, payload, ends[i], payload_skip_table, payload_skip_table[0] + 0) != ends[i]:
@@ -261,7 +261,7 @@ class OldTransactions(NamedTuple):
     ends: Int64s
 
 
-@kernel(skip_canonical_zints, find_commit_fault_code)
+@kernel(skip_complete_zints_if_canonical, find_commit_fault_code)
 def skip_ordered_v2_to_v14_transactions(
     start: int, stop: int, version: int, transactions: OldTransactions, buf: UInt8s, state: MutableInt64s
 ) -> int:
@@ -279,7 +279,7 @@ def skip_ordered_v2_to_v14_transactions(
         if state[table] == 0 or transactions.tids[i] != state[table] or transactions.times[i] < state[2048 + table]:
             return i
         if version > 4:  # in older versions numbers are stored lowest bits first: any first byte may be 0
-            p = skip_canonical_zints(buf, transactions.covered[i] + 1, 3)
+            p = skip_complete_zints_if_canonical(buf, transactions.covered[i] + 1, 3)
             if p < 0 or (
                 transactions.ops[i] == 1 and find_commit_fault_code(buf, p, transactions.ends[i], version) != 0
             ):
@@ -565,7 +565,10 @@ class ManticoreLogValidator:
         elif tid <= table.last:
             self._report_not_rising(batch, index, table, tid)
         self._check_time(batch, index, table, time)
-        if skip_canonical_zints(batch.window, int(frames["covered_start"][index]) + 1, 2 if is_new else 3) < 0:
+        if (
+            skip_complete_zints_if_canonical(batch.window, int(frames["covered_start"][index]) + 1, 2 if is_new else 3)
+            < 0
+        ):
             self._report_overlong(batch, index)
         if is_new:
             self._check_payload(batch, index)

@@ -47,7 +47,7 @@ from binlogtool.formats.mysql_binlog.index_and_state_files import (
     is_next_file_proven_by_rotate,
     sort_names,
 )
-from binlogtool.formats.mysql_binlog.repair import REPAIR
+from binlogtool.formats.mysql_binlog.repair_in_use_flag_and_index import REPAIR
 
 if TYPE_CHECKING:
     from binlogtool.findings import Finding

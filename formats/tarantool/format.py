@@ -116,7 +116,7 @@ FORMAT = Format(
         "skipped, and missing logs are tolerated",
     ),
     tables=TableSupport(
-        LazyRef("tarantool.space_tables:SpaceTableReader"),
+        LazyRef("tarantool.read_spaces_as_tables:SpaceTableReader"),
         types=ROW_KINDS,
         objects=("_space", "_index"),
         older=("*.snap",),

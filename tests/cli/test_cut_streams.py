@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from binlogtool.core.compressed_stream import ZstdFrameTracker
+from binlogtool.core.decompress_forward_only import ZstdFrameTracker
 from tests.cli.invoke import invoke
 from tests.cli.samples import damaged_log, plain_log
 

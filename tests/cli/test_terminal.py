@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool.terminal import progress_display as progress_module
-from binlogtool.terminal.escape import can_draw_boxes, count_columns, fold_line
+from binlogtool.terminal.escape_and_fold_text import can_draw_boxes, count_columns, fold_line
 from binlogtool.terminal.progress_display import ProgressDisplay
 from tests.cli.invoke import invoke, program
 from tests.cli.samples import plain_log

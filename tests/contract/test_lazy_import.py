@@ -51,7 +51,7 @@ def test_every_name_stands_for_something(name: str) -> None:
 
 
 LATE = {
-    "tarantool": ("tarantool.replay", "tarantool.space_tables", "tarantool.rows.json_line_kernels"),
+    "tarantool": ("tarantool.replay", "tarantool.read_spaces_as_tables", "tarantool.rows.json_line_kernels"),
     "mysql_binlog": (
         "mysql_binlog.replay", "mysql_binlog.extract_transactions", "binlog_events.replay", "binlog_events.sql",
         "binlog_events.changes",

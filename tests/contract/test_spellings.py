@@ -24,7 +24,7 @@ OTHER = "no structure of a log: an index, a key file, a state that was saved"
 BY_HAND: dict[str, tuple[str, ...]] = {
     LEAF: (
         "binlog_events/changes/typed_column_kernels", "binlog_events/event_schemas", "binlog_events/gtid/gtid_events",
-        "binlog_events/rows/rows_event", "binlog_events/sql/kernels/event_statement_kernels",
+        "binlog_events/rows/rows_event", "binlog_events/sql/kernels/event_script_kernels",
         "binlog_events/sql/format_literals",
         "binlog_events/values/decode_values", "binlog_events/wire_format",
         "drizzle/schema", "eblob/schema", "format_api/schema_fields", "format_api/row_store_kernels",
@@ -78,7 +78,7 @@ BY_KERNEL: dict[str, dict[str, str]] = {
         "format_api/json_text_kernels": "_utf8_sequence_size",
         "format_api/schema_fields": "load_int64 load_little_endian load_uint32 load_uint48",
         "binlog_events/event_schemas": "detect_checksum_form",
-        "binlog_events/values/value_kernels":
+        "binlog_events/values/decode_value_to_sink_kernels":
             "decode_datetime2 decode_old_temporal decode_time2 decode_timestamp2 decode_value_to_sink load_digit_group "
             "load_microseconds load_signed",
         "binlog_events/wire_format": "load_compressed_block_head load_lenenc",
@@ -108,13 +108,13 @@ BY_KERNEL: dict[str, dict[str, str]] = {
     },
     ID: {
         "binlog_events/sql/kernels/row_statement_kernels": "is_table_id_of_statement",
-        "binlog_events/sql/kernels/event_statement_kernels": "find_last_event_of_statement write_session_before_query",
+        "binlog_events/sql/kernels/event_script_kernels": "find_last_event_of_statement write_session_before_query",
         "binlog_events/transactions/transaction_kernels": "find_table_map_number",
         "eblob/json_line_kernels": "write_record_columns",
         "mysql_binlog/validate/expected_event_kernels": "track_rows_event_if_valid track_table_map_if_unchanged",
     },
     NO_SCHEMA: {
-        "binlog_events/changes/typed_column_kernels": "try_store_cell_value",
+        "binlog_events/changes/typed_column_kernels": "store_cell_value_and_get_status",
         "binlog_events/rows/write_rows_json_kernels": "find_value_bounds",
     },
     SEARCHED: {"manticore/payload_kernels": "find_settings_end_by_checksum"},

@@ -53,13 +53,13 @@ from binlogtool.export.manifest import (
 )
 from binlogtool.export.output_options import TableFileOptions
 from binlogtool.export.records_to_arrow import _OversizedNumbers
-from binlogtool.export.spool_to_table_files import FinishedFile, FinishTask, TableFinisher, publish_files
 from binlogtool.export.sql_script_output import SidecarFolder
 from binlogtool.export.table_files import AvroTableFile, TableFileSink
 from binlogtool.export.table_spool import SpooledTable
 from binlogtool.export.typed_columns import PartialImages, find_common_wider_type
 from binlogtool.export.write_json_sql_raw import StreamJob
 from binlogtool.export.write_record_tables import EventContiguityCheck, ReadBackCounts, RecordRows
+from binlogtool.export.write_spooled_rows_to_table_files import FinishedFile, FinishTask, TableFinisher, publish_files
 from binlogtool.export.write_typed_tables import SpoolTask, TaskReader
 from binlogtool.findings import Severity, make_finding
 from tests.cli.samples import damaged_log

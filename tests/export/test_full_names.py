@@ -14,7 +14,7 @@ import binlogtool
 from binlogtool import convert
 from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import UsageError
-from binlogtool.export.spool_to_table_files import TableDirectories
+from binlogtool.export.write_spooled_rows_to_table_files import TableDirectories
 from binlogtool.format_api.row_output_interfaces import qualify_name, split_table_name
 from tests.cli.invoke import invoke
 from tests.export.typed_logs import rows

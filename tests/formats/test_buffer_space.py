@@ -8,7 +8,7 @@ from array import array
 import pytest
 
 from binlogtool.format_api.json_text_kernels import build_name_table
-from binlogtool.formats.binlog_events.sql.kernels import event_statement_kernels
+from binlogtool.formats.binlog_events.sql.kernels import event_script_kernels
 from binlogtool.formats.binlog_events.sql.kernels.script_kernel_structs import ScriptMemory
 from binlogtool.formats.tarantool.rows.json_line_kernels import write_space_member, write_transaction_member
 
@@ -41,11 +41,9 @@ def test_a_transaction_fits_or_is_refused(room: int) -> None:
 )
 def test_a_variable_needs_at_most_three_bytes_for_each_of_its_event(code: int, body: bytes, text: str) -> None:
     """`write_change_statement` asks for that much, whatever the number of events before the statement."""
-    texts, out = event_statement_kernels.build_constant_texts({}), bytearray(256)
+    texts, out = event_script_kernels.build_constant_texts({}), bytearray(256)
     body = body if code == 5 else struct.pack("<16s", body)
-    memory = ScriptMemory(
-        body, texts, out, len(out), b"", array("q", bytes(8 * event_statement_kernels.STATE_SIZE)), b""
-    )
-    end = event_statement_kernels.write_set_of_variable_event(code, 0, len(body), memory, 0)
+    memory = ScriptMemory(body, texts, out, len(out), b"", array("q", bytes(8 * event_script_kernels.STATE_SIZE)), b"")
+    end = event_script_kernels.write_set_of_variable_event(code, 0, len(body), memory, 0)
     assert out[:end].decode() == text
     assert end <= 3 * (19 + len(body))

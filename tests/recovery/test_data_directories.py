@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.core.report_progress import SkippedFile
+from binlogtool.core.notify_progress_listener import SkippedFile
 from binlogtool.core.resolve_paths import find_logs_in_directory
 from binlogtool.errors import UnknownFormatError
 from tests.cli.invoke import invoke

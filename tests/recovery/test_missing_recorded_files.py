@@ -14,7 +14,7 @@ from binlogtool.errors import UsageError
 from binlogtool.findings import Severity
 from binlogtool.formats import load_format
 from binlogtool.prediction.replay_options import ReplayOptions, build_situation, get_replay_rules
-from binlogtool.verification.verify_report import Report, SetReport, add_missing_file_findings
+from binlogtool.verification.verify_report import Report, SetReport, add_findings_for_unpurged_missing_files
 from tests.export.ibb_writer import IbbWriter
 
 
@@ -24,7 +24,7 @@ def recorded(folder: Path, *numbers: int) -> list[str]:
 
 def missing(folder: Path, *numbers: int) -> list[tuple[Severity, str]]:
     """Return severity and message of the findings about the folder."""
-    report, _ = add_missing_file_findings(Report((), ()), recorded(folder, *numbers))
+    report, _ = add_findings_for_unpurged_missing_files(Report((), ()), recorded(folder, *numbers))
     return [(finding.severity, finding.message) for one in report.sets for finding in one.findings]
 
 
@@ -61,7 +61,7 @@ def test_missing_files_are_added_to_the_report_of_their_directory(tmp_path: Path
     here.mkdir()
     first = SetReport(str(here), "drizzle", ("a",), ())
     paths = [*recorded(here, 7), *recorded(there, 8, 9), "s3://bucket/bin.000001"]
-    report, lost = add_missing_file_findings(Report((), (first,)), paths)
+    report, lost = add_findings_for_unpurged_missing_files(Report((), (first,)), paths)
     assert [(one.path, one.members, len(one.findings)) for one in report.sets] == [
         (str(here), ("a",), 1),
         (str(there), (), 1),

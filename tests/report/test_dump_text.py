@@ -12,7 +12,7 @@ from binlogtool.findings import make_finding
 from binlogtool.format_api.encode_json import JsonStyle
 from binlogtool.format_api.format import LongValue, RowChanges
 from binlogtool.report.dump_output_formats import SqlLiteralFormatter, TextOptions, TextWriter
-from binlogtool.terminal.escape import make_painter
+from binlogtool.terminal.escape_and_fold_text import make_painter
 from tests.report.values import block
 
 

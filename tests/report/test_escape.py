@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from binlogtool.terminal.escape import escape
+from binlogtool.terminal.escape_and_fold_text import escape
 
 ACTING = {*range(0x20), *range(0x7F, 0xA0), 0x61C, *range(0x200B, 0x2010), *range(0x2028, 0x202F)}
 ACTING |= {*range(0x2060, 0x206A), 0xFEFF, *range(0xFFF9, 0xFFFC), *range(0xD800, 0xE000)}
@@ -58,6 +58,9 @@ def test_every_printable_ascii_character_stays() -> None:
 def test_escaping_imports_nothing_heavy() -> None:
     import subprocess
 
-    code = "import sys, binlogtool.terminal.escape, binlogtool.terminal.hexdump; print('rich' in sys.modules)"
+    code = (
+        "import sys, binlogtool.terminal.escape_and_fold_text, binlogtool.terminal.hexdump\n"
+        "print('rich' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

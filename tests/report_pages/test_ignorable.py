@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.terminal.escape import escape, escape_json
+from binlogtool.terminal.escape_and_fold_text import escape, escape_json
 from tests.cli.invoke import invoke
 from tests.cli.samples import raw_sql
 

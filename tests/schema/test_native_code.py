@@ -20,7 +20,7 @@ import pytest
 import binlogtool
 from binlogtool.errors import BinlogtoolError, InputOutputError
 from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, UInt8s, kernel
-from binlogtool.formats.binlog_events.sql.kernels.event_statement_kernels import classify_plain_text, write_base64_line
+from binlogtool.formats.binlog_events.sql.kernels.event_script_kernels import classify_plain_text, write_base64_line
 from binlogtool.native_build import collect_kernels as manifest
 from binlogtool.native_build.build import compile_library
 from binlogtool.schema import backends, native_library

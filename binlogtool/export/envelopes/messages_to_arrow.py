@@ -22,7 +22,6 @@ from binlogtool.export.envelopes.convert_values import ChangeMessage
 from binlogtool.export.envelopes.maxwell import old_values_of_changed_columns
 from binlogtool.export.manifest import FindingTally, Manifest, ReadRequest
 from binlogtool.export.output_options import EnvelopeOptions, TypedRowOptions
-from binlogtool.export.spool_to_table_files import conform_table
 from binlogtool.export.table_spool import SpooledTable, SpoolMemoryLimiter, TableSpool, TableSpools
 from binlogtool.export.typed_columns import (
     TableBatch,
@@ -34,6 +33,7 @@ from binlogtool.export.typed_columns import (
     to_sql_type,
 )
 from binlogtool.export.write_json_sql_raw import StreamJob
+from binlogtool.export.write_spooled_rows_to_table_files import conform_table
 from binlogtool.export.write_typed_tables import RowKind, SpoolResult, TaskReader
 from binlogtool.format_api.encode_json import encode_json
 from binlogtool.format_api.row_output_interfaces import (

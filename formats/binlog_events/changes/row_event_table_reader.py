@@ -95,7 +95,7 @@ from binlogtool.formats.binlog_events.transactions.transaction_kernels import (
     as_int_column,
 )
 from binlogtool.formats.binlog_events.values.column_types import BLOBS, EXPORTED_TYPES, ColumnType, TableMapColumn
-from binlogtool.formats.binlog_events.values.value_kernels import UNSUPPORTED
+from binlogtool.formats.binlog_events.values.decode_value_to_sink_kernels import UNSUPPORTED
 from binlogtool.formats.binlog_events.wire_format import (
     DELETE_ROW_EVENTS,
     GTID_EVENTS,

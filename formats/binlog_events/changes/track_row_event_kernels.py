@@ -114,25 +114,27 @@ def find_rows_header_number(
 
 
 @kernel()
-def append_row_event(
+def append_to_selected_row_events(
     event_index: int,
     header_number: int,
-    events: RowEventColumns,
+    source_columns: RowEventColumns,
     state: MutableInt64s,
     selected_rows: SelectedRowEvents,
 ) -> int:
     """Append a row event with this head to `selected_rows`."""
     count = state[COUNT]
     selected_rows.which[count] = event_index
-    selected_rows.places[count] = events.offsets[event_index]
+    selected_rows.places[count] = source_columns.offsets[event_index]
     selected_rows.layouts[count] = header_number
-    selected_rows.tables[count] = events.maps[event_index]
-    selected_rows.origins[count] = events.servers[event_index]
+    selected_rows.tables[count] = source_columns.maps[event_index]
+    selected_rows.origins[count] = source_columns.servers[event_index]
     selected_rows.times[count] = (
-        state[TIME] if state[TIME] else (events.stamps[event_index] * 1000000 if events.stamps[event_index] else -1)
+        state[TIME]
+        if state[TIME]
+        else (source_columns.stamps[event_index] * 1000000 if source_columns.stamps[event_index] else -1)
     )
-    selected_rows.owners[count] = events.sources[event_index] + 0
-    selected_rows.serials[count] = events.numbers[event_index] + 0
+    selected_rows.owners[count] = source_columns.sources[event_index] + 0
+    selected_rows.serials[count] = source_columns.numbers[event_index] + 0
     selected_rows.commits[count] = 0
     selected_rows.groups[count] = state[GROUP_COUNT]
     state[COUNT] = count + 1
@@ -141,7 +143,7 @@ def append_row_event(
 
 
 @kernel(
-    append_row_event,
+    append_to_selected_row_events,
     is_transaction_begin_step,
     load_commit_time,
     find_rows_header_number,
@@ -220,7 +222,7 @@ def select_row_events_until_unsupported(
         if outcome == OPENS and not trait & IS_GTID:
             state[TIME] = 0
         if head >= 0:
-            append_row_event(event, head, events, state, selected_rows)
+            append_to_selected_row_events(event, head, events, state, selected_rows)
         if outcome == ENDS:
             if state[TRANSACTION_OPEN]:
                 selected_rows.commits[state[COUNT] - 1] = 1

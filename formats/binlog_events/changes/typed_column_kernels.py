@@ -42,13 +42,13 @@ from binlogtool.formats.binlog_events.values.column_types import (
     ValueKind,
     adapt_encoding_for_kernels,
 )
+from binlogtool.formats.binlog_events.values.decode_value_to_sink_kernels import UNSUPPORTED, decode_value_to_sink
 from binlogtool.formats.binlog_events.values.decode_values import DecodeBudget, get_budgeted_value_decoder
 from binlogtool.formats.binlog_events.values.number_and_date_text_kernels import write_time_text
-from binlogtool.formats.binlog_events.values.value_kernels import UNSUPPORTED, decode_value_to_sink
 from binlogtool.formats.binlog_events.wire_format import EventType, unpack_compressed_block
 from binlogtool.limits import Limits
 
-# ruff: noqa: D102 - `values.value_kernels.ValueSink` describes the methods of sinks
+# ruff: noqa: D102 - `values.decode_value_to_sink_kernels.ValueSink` describes the methods of sinks
 
 # --- Kernels that store rows in column buffers ---
 
@@ -88,7 +88,7 @@ def sign_extend(value: int) -> int:
 
 
 class CellValueSink(NamedTuple):
-    """The sink of a value as a cell (`values.value_kernels.ValueSink`).
+    """The sink of a value as a cell (`values.decode_value_to_sink_kernels.ValueSink`).
 
     `at` is a word of `cells`, of a text a byte of `out`. highest: see HIGHEST_AT.
     """
@@ -280,7 +280,7 @@ def store_null_cell(plan: Int64s, column_plan_at: int, image_side: int, row: int
 
 
 @kernel(copy_bytes, decode_cell, load_little_endian)
-def try_store_cell_value(
+def store_cell_value_and_get_status(
     buf: UInt8s,
     pos: int,
     end: int,
@@ -326,7 +326,7 @@ def try_store_cell_value(
     return 0
 
 
-@kernel(find_value_bounds, store_null_cell, try_store_cell_value)
+@kernel(find_value_bounds, store_null_cell, store_cell_value_and_get_status)
 def store_row_image(
     buf: UInt8s, pos: int, limit: int, plan: Int64s, plan_at: int, image_side: int, row: int, target: RowCellBuffers
 ) -> tuple[int, int]:
@@ -357,7 +357,7 @@ def store_row_image(
             pos, end = find_value_bounds(buf, pos, limit, plan[column + 2], plan[column + 3])
             if end < 0:
                 return pos, UNSUPPORTED
-            status = try_store_cell_value(buf, pos, end, plan, column, image_side, row, target)
+            status = store_cell_value_and_get_status(buf, pos, end, plan, column, image_side, row, target)
             if status < 0:
                 return pos, status
             pos = end

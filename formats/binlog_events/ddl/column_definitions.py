@@ -1,6 +1,6 @@
 """Column definitions of CREATE TABLE and ALTER TABLE statements.
 
-The words come from sqlglot's tokenizer for MySQL (`ddl.statements`). Its grammar is not used, because it rejects types
+The words come from sqlglot's tokenizer for MySQL (`ddl.split_sql_statements`). Its grammar is not used, because it rejects types
 and clauses that occur in dumps of real servers (POINT, INET6, COMPRESSED, SYSTEM VERSIONING).
 """
 

@@ -390,7 +390,7 @@ class _SchemaTable(NamedTuple):
     state: TableDefinition | str | None
 
 
-def _iter_schema_statements(sql: str) -> Iterator[tuple[int, DdlStatement]]:
+def _iter_statements_with_default_database(sql: str) -> Iterator[tuple[int, DdlStatement]]:
     """Yield (line, statement) of a script, each with its default database; "" if the script does not say.
 
     Raises:
@@ -440,7 +440,7 @@ def _apply_schema_file(definitions: TableDefinitions, name: str, sql: str, defin
             raise UsageError("the file has no CREATE TABLE statement (`mysqldump --no-data` writes them)")
         for create_table, line in creating:
             parse_create_table(create_table, line)
-        statements = list(_iter_schema_statements(sql))
+        statements = list(_iter_statements_with_default_database(sql))
     except UsageError as error:
         raise UsageError(f"{name}: {error}" if name else str(error)) from None
     created = dict[str, str]()

@@ -313,7 +313,7 @@ class GtidState(Protocol):
     def add_intervals(self, source: str, intervals: Iterable[tuple[int, int]]) -> None:
         """Add transactions of a source, given as half-open runs."""
 
-    def find_missing_transactions(self, later_state: GtidState) -> list[GtidRange]:
+    def list_transactions_only_in(self, later_state: GtidState) -> list[GtidRange]:
         """Return the transactions of `later_state` that this state lacks, in the order of source names."""
 
 
@@ -326,7 +326,7 @@ class MysqlGtidState(msgspec.Struct):
         """Add transactions of a source, given as half-open runs."""
         self.intervals[source] = _merge_intervals([*self.intervals.get(source, []), *intervals])
 
-    def find_missing_transactions(self, later_state: GtidState) -> list[GtidRange]:
+    def list_transactions_only_in(self, later_state: GtidState) -> list[GtidRange]:
         """Return the transactions of `later_state` that this state lacks."""
         if not isinstance(later_state, MysqlGtidState):
             return []
@@ -365,7 +365,7 @@ class MariadbGtidState(msgspec.Struct):
         """Add transactions of a domain and server, given as half-open runs."""
         self.last_numbers[source] = max([self.last_numbers.get(source, 0), *(stop - 1 for _, stop in intervals)])
 
-    def find_missing_transactions(self, later_state: GtidState) -> list[GtidRange]:
+    def list_transactions_only_in(self, later_state: GtidState) -> list[GtidRange]:
         """Return the transactions of `later_state` that this state lacks, from the domain's highest number on."""
         if not isinstance(later_state, MariadbGtidState):
             return []

@@ -24,12 +24,12 @@ from binlogtool.format_api.schema_fields import (
 )
 from binlogtool.formats.binlog_events.rows.annotate_row_events import load_rows_head_v1, load_rows_head_v2
 from binlogtool.formats.binlog_events.rows.table_map import COLUMN_SIZE, RECORD_HEAD
+from binlogtool.formats.binlog_events.values.decode_value_to_sink_kernels import UNSUPPORTED, decode_value_to_sink
 from binlogtool.formats.binlog_events.values.number_and_date_text_kernels import (
     TextValueSink,
     write_float_text,
     write_quote_if_any,
 )
-from binlogtool.formats.binlog_events.values.value_kernels import UNSUPPORTED, decode_value_to_sink
 from binlogtool.formats.binlog_events.wire_format import (
     DELETE_ROWS_V1,
     DELETE_ROWS_V2,
@@ -40,7 +40,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     WRITE_ROWS_V2,
 )
 
-# ruff: noqa: D102 - `values.value_kernels.ValueSink` describes the methods of sinks
+# ruff: noqa: D102 - `values.decode_value_to_sink_kernels.ValueSink` describes the methods of sinks
 
 # --- Buffers of the kernels for one event ---
 
@@ -103,7 +103,7 @@ VALUE_SPACE = 136
 
 
 class JsonValueSink(TextValueSink):
-    """The sink of a value as JSON (`values.value_kernels.ValueSink`)."""
+    """The sink of a value as JSON (`values.decode_value_to_sink_kernels.ValueSink`)."""
 
     write_bits = TextValueSink.write_unsigned
 

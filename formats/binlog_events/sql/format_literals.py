@@ -25,6 +25,7 @@ from binlogtool.format_api.schema_fields import MutableUInt8s, UInt8s, bind_sink
 from binlogtool.formats.binlog_events.rows.rows_event import ColumnReader
 from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import copy_text, load_word
 from binlogtool.formats.binlog_events.values.column_types import HEX_KINDS, ColumnType, TableMapColumn, ValueKind
+from binlogtool.formats.binlog_events.values.decode_value_to_sink_kernels import UNSUPPORTED, decode_value_to_sink
 from binlogtool.formats.binlog_events.values.decode_values import (
     DecodeBudget,
     JsonDiff,
@@ -33,9 +34,8 @@ from binlogtool.formats.binlog_events.values.decode_values import (
     iter_json_diffs,
 )
 from binlogtool.formats.binlog_events.values.number_and_date_text_kernels import TextValueSink
-from binlogtool.formats.binlog_events.values.value_kernels import UNSUPPORTED, decode_value_to_sink
 
-# ruff: noqa: D102 - `values.value_kernels.ValueSink` describes the methods of sinks
+# ruff: noqa: D102 - `values.decode_value_to_sink_kernels.ValueSink` describes the methods of sinks
 
 # --- Values as SQL literals ---
 
@@ -327,7 +327,7 @@ SQL_QUOTE = 39
 
 
 class SqlValueSink(TextValueSink):
-    """The sink of a value as a literal (`values.value_kernels.ValueSink`)."""
+    """The sink of a value as a literal (`values.decode_value_to_sink_kernels.ValueSink`)."""
 
     @kernel()
     def write_bits(self, value: int, count: int, out_pos: int) -> int:

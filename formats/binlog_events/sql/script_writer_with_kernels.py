@@ -68,7 +68,7 @@ from binlogtool.formats.binlog_events.sql.format_literals import (
     quote_identifier,
     quote_string,
 )
-from binlogtool.formats.binlog_events.sql.kernels import event_statement_kernels as statements
+from binlogtool.formats.binlog_events.sql.kernels import event_script_kernels as statements
 from binlogtool.formats.binlog_events.sql.kernels import row_statement_kernels
 from binlogtool.formats.binlog_events.sql.kernels.script_kernel_structs import EventColumns, EventSpans, ScriptMemory
 from binlogtool.formats.binlog_events.sql.row_statements import (

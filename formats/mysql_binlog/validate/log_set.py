@@ -126,19 +126,19 @@ def is_rotation_target(before: ChainedLog, name: LogName) -> bool:
 
 def has_matching_gtids(before: ChainedLog, after: ChainedLog) -> bool:
     """Return whether `after` begins with the GTIDs that `before` ends with."""
-    lost, unknown = _find_gtids_missing_between(before, after)
+    lost, unknown = _find_lost_and_unlisted_gtids(before, after)
     return not lost and not unknown
 
 
-def _find_gtids_missing_between(before: ChainedLog, after: ChainedLog) -> tuple[list[GtidRange], list[GtidRange]]:
+def _find_lost_and_unlisted_gtids(before: ChainedLog, after: ChainedLog) -> tuple[list[GtidRange], list[GtidRange]]:
     """Return the GTIDs missing between two files, and the GTIDs of the first file that the second does not list."""
     end, start = _get_states(before)[1], _get_states(after)[0]
     if end is None or start is None or before.facts is None:
         return [], []
-    unknown = start.find_missing_transactions(end)
+    unknown = start.list_transactions_only_in(end)
     if before.facts.open_group is not None and len(unknown) == 1 and unknown[0].first == unknown[0].last:
         unknown = []  # the GTID of the transaction open at the end, which the server rolled back
-    return end.find_missing_transactions(start), unknown
+    return end.list_transactions_only_in(start), unknown
 
 
 def is_proven_successor(before: ChainedLog, after: ChainedLog) -> bool:
@@ -197,7 +197,7 @@ def _iter_exchange_proofs(logs: Sequence[ChainedLog], log: ChainedLog) -> Iterat
 def check_consecutive_files(before: ChainedLog, after: ChainedLog) -> Iterator[SetFinding]:
     """Yield findings about two files with consecutive numbers."""
     yield from _check_rotate_target(before, after)
-    lost, unknown = _find_gtids_missing_between(before, after)
+    lost, unknown = _find_lost_and_unlisted_gtids(before, after)
     damage_start = None if before.member.tail is None else before.member.tail.first_damage
     if lost and damage_start is not None:
         text = f"transactions lost in the damaged part: {format_gtid_ranges(lost)}"
@@ -484,7 +484,7 @@ def _iter_missing_file_findings(chain: LogChain) -> Iterator[SetFinding]:
         last = newest if newest.name.number == number - 1 else None
         yield _make_missing_file_finding(chain, number, last, [], total if reported == MAX_MISSING else 0)
     for before, after in gaps:
-        gtid_ranges, _ = _find_gtids_missing_between(before, after)
+        gtid_ranges, _ = _find_lost_and_unlisted_gtids(before, after)
         for number in range(before.name.number + 1, after.name.number):
             if reported == MAX_MISSING:
                 return
@@ -700,7 +700,7 @@ def _check_state(member: SetMember, context: TextFileContext, last: ChainedLog) 
         yield SetFinding(member.name, make_finding("meta-mismatch", 0, 0, text, severity=Severity.WARNING))
     elif end_state.last_numbers != context.last_numbers:
         state = MariadbGtidState(context.last_numbers)
-        missing, unknown = state.find_missing_transactions(end_state), end_state.find_missing_transactions(state)
+        missing, unknown = state.list_transactions_only_in(end_state), end_state.list_transactions_only_in(state)
         if unknown and not missing:
             yield _report_lost_end(member, last, unknown)
             return

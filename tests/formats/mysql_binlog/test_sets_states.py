@@ -36,7 +36,7 @@ def test_what_a_set_lacks_is_the_difference_of_sets(seed: int) -> None:
         for number in rng.sample(sorted(known), len(known)):
             state.add_intervals(SOURCE, [(number, number + 1)])
     assert (numbers(first), numbers(second)) == (one, other)
-    spans = first.find_missing_transactions(second)
+    spans = first.list_transactions_only_in(second)
     assert {n for span in spans for n in range(span.first, span.last + 1)} == other - one
     assert all(left.last + 1 < right.first for left, right in pairwise(spans))
 
@@ -52,7 +52,7 @@ def test_tags_are_sources_of_their_own() -> None:
     state = build_state_from_previous_gtids(
         [PreviousGtidsOfSource(SID, b"", ((1, 3),)), PreviousGtidsOfSource(SID, b"tag", ((1, 2),))]
     )
-    assert MysqlGtidState().find_missing_transactions(state) == [
+    assert MysqlGtidState().list_transactions_only_in(state) == [
         GtidRange(SOURCE, 1, 2, False),
         GtidRange(f"{SOURCE}:tag", 1, 1, False),
     ]
@@ -63,17 +63,17 @@ def test_a_list_lacks_what_lies_behind_its_domain() -> None:
     later = build_state_from_gtid_list(
         [ListedGtid(0, 1, 12), ListedGtid(0, 2, 9), ListedGtid(7, 1, 4), ListedGtid(8, 1, 2)]
     )
-    assert known.find_missing_transactions(later) == [
+    assert known.list_transactions_only_in(later) == [
         GtidRange("0-1", 10, 12, True),
         GtidRange("7-1", 4, 4, True),
         GtidRange("8-1", 1, 2, True),
     ]
-    assert later.find_missing_transactions(known) == []
+    assert later.list_transactions_only_in(known) == []
 
 
 def test_states_of_two_servers_are_not_compared() -> None:
-    assert MysqlGtidState().find_missing_transactions(MariadbGtidState({"0-1": 5})) == []
-    assert MariadbGtidState().find_missing_transactions(MysqlGtidState({SOURCE: [(1, 2)]})) == []
+    assert MysqlGtidState().list_transactions_only_in(MariadbGtidState({"0-1": 5})) == []
+    assert MariadbGtidState().list_transactions_only_in(MysqlGtidState({SOURCE: [(1, 2)]})) == []
 
 
 def test_gtids_in_words_are_as_the_servers_write_them() -> None:

@@ -151,7 +151,10 @@ def test_values_are_cells(compiled: bool) -> None:
     assert [cell_of(decode, value) for value in VALUES] == [value.cell for value in VALUES]
 
 
-DECIDES = {"changes.typed_column_kernels.try_store_cell_value", "values.value_kernels.decode_old_temporal"}
+DECIDES = {
+    "changes.typed_column_kernels.store_cell_value_and_get_status",
+    "values.decode_value_to_sink_kernels.decode_old_temporal",
+}
 """Compiled code that asks for the type of a value and does not choose its decoder: how a cell of an invalid value is
 stored; which of three types a decoder of three has."""
 

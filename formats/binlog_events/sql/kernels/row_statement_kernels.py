@@ -43,7 +43,7 @@ from binlogtool.formats.binlog_events.sql.format_literals import (
     write_hex_literal,
     write_sql_literal,
 )
-from binlogtool.formats.binlog_events.sql.kernels.event_statement_kernels import (
+from binlogtool.formats.binlog_events.sql.kernels.event_script_kernels import (
     BINLOG,
     BYTES_WRITTEN,
     CHECKSUM_BYTES,
