@@ -35,15 +35,15 @@ with open_session("local[2]") as session:
     def job():
         print("running", flush=True)
         return session.spark.sparkContext.parallelize([1, 2], 2).map(lambda n: time.sleep(60)).collect()
-    session.run(job)
+    session.run_spark_action(job)
 """
 
 QUIET = """
 from binlogtool.spark.session import open_session
 with open_session("local[2]") as session:
-    print(session.run(lambda: session.spark.range(10).count()))
+    print(session.run_spark_action(lambda: session.spark.range(10).count()))
 with open_session("local[1]") as session:
-    print(session.run(lambda: session.spark.range(20).count()))
+    print(session.run_spark_action(lambda: session.spark.range(20).count()))
 """
 
 
