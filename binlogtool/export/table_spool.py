@@ -136,7 +136,7 @@ class SpooledTable(msgspec.Struct, frozen=True):
 
 
 class SpoolSettings(msgspec.Struct, frozen=True):
-    """How the tables of a spool are written.
+    """Settings for writing the tables of a spool.
 
     make_layout: the layout for the columns so far. options: of the files. pool: writes in the background, one group
     after the other; None = write at once. max_memory: bytes that the job may use. file_size: see `TableFileSink`.

@@ -102,7 +102,7 @@ class EventContiguityCheck(msgspec.Struct):
 
 
 class ReadBackCounts(msgspec.Struct):
-    """What a task read, and the content of its files as read back.
+    """Result of one task: the records it read, and the content of its files as read back.
 
     last_records: log file -> highest record number. event_ranges: check of event ranges; None unless events share
     record numbers. notes: findings without a row.
