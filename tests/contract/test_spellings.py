@@ -54,7 +54,8 @@ BY_HAND: dict[str, tuple[str, ...]] = {
     VALUE: ("manticore/decode",),
     SERVER: (
         "drizzle/replay", "eblob/replay", "manticore/replay/startup", "mariadb_innodb_binlog/replay",
-        "mysql_binlog/repair_in_use_flag_and_index", "mysql_binlog/replay/crash_recovery", "mysql_binlog/replay/mariadb_event_checks",
+        "mysql_binlog/repair_in_use_flag_and_index", "mysql_binlog/replay/crash_recovery",
+        "mysql_binlog/replay/mariadb_event_checks",
         "tarantool/replay/simulated_xlog_reader",
     ),
     OTHER: (

@@ -1,7 +1,7 @@
 """Column definitions of CREATE TABLE and ALTER TABLE statements.
 
-The words come from sqlglot's tokenizer for MySQL (`ddl.split_sql_statements`). Its grammar is not used, because it rejects types
-and clauses that occur in dumps of real servers (POINT, INET6, COMPRESSED, SYSTEM VERSIONING).
+The words come from sqlglot's tokenizer for MySQL (`ddl.split_sql_statements`). Its grammar is not used, because it
+rejects types and clauses that occur in dumps of real servers (POINT, INET6, COMPRESSED, SYSTEM VERSIONING).
 """
 
 from __future__ import annotations
