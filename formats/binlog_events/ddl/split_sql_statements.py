@@ -1,6 +1,4 @@
-"""Split SQL scripts into statements and words; find out what CREATE, ALTER, RENAME, DROP TABLE and row-changing
-statements do to which table.
-"""
+"""Split SQL scripts into statements, and statements into words; read names and quoted texts from the words."""
 
 from __future__ import annotations
 
