@@ -59,7 +59,7 @@ class GroupChanges(msgspec.Struct):
         """Name of the transaction whose end was not read; "" = there is none."""
         return self.reader.open_transaction
 
-    def handle_missing_records(self) -> None:
+    def note_missing_records(self) -> None:
         """Handle a gap: records may be missing here, so the beginnings of open transactions are unknown afterwards."""
         self.reader.note_missing_records()
 
